@@ -1,0 +1,163 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"delenda/events"
+)
+
+// MaxFetchBytes bounds what one Fetch takes into memory.
+const MaxFetchBytes = 64 << 20
+
+// Record is a stored message.
+type Record struct {
+	Subject  string
+	Data     []byte
+	Stream   string
+	Sequence uint64    // in the stream
+	Time     time.Time // when it was stored; UTC
+	MsgID    string    // Nats-Msg-Id, if it has one
+}
+
+// Event decodes the message's envelope. Errors match events.ErrEnvelope.
+func (r *Record) Event() (events.Event, error) { return events.Decode(r.Data) }
+
+// Message is a fetched message. It is delivered again after the consumer's
+// AckWait unless one of Ack, Nak or Term answers it, or InProgress asks for more
+// time.
+type Message struct {
+	Record
+	// Deliveries counts how often the message was delivered, this one
+	// included. Look at it before working: a message that kills the process
+	// comes back with a higher count. The count starts anew when the consumer
+	// or the stream is lost.
+	Deliveries int
+
+	msg jetstream.Msg
+	bus *Bus
+}
+
+// Consumer fetches the messages of one durable consumer.
+type Consumer struct {
+	bus    *Bus
+	cons   jetstream.Consumer
+	target string
+	group  string // priority group of a pinned consumer
+}
+
+// Consumer opens a durable consumer that Declare has made. ErrNoStream when it
+// does not exist.
+//
+// The work items of a table are pinned: as long as one Consumer keeps fetching
+// from them, Fetch of every other finds nothing. PinTTL after its last Fetch
+// another takes over. Nothing depends on it: two replicas may still hold items
+// of one table at a time.
+func (b *Bus) Consumer(ctx context.Context, stream, durable string) (*Consumer, error) {
+	c := &Consumer{bus: b, target: stream + "/" + durable}
+	err := b.run(ctx, "consumer", c.target, func(ctx context.Context) (err error) {
+		c.cons, err = b.js.Consumer(ctx, stream, durable)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open consumer %s of %s: %w", durable, stream, classify(err))
+	}
+	if cfg := c.cons.CachedInfo().Config; len(cfg.PriorityGroups) > 0 {
+		c.group = cfg.PriorityGroups[0]
+	}
+	return c, nil
+}
+
+// Fetch returns up to max messages: as soon as it has max or MaxFetchBytes of
+// them, otherwise what came within wait. None within wait is an empty slice and
+// no error. With wait zero it returns what is there now.
+//
+// When ctx ends or the connection breaks while messages have already come, they
+// are returned without an error; the next call reports it.
+func (c *Consumer) Fetch(ctx context.Context, max int, wait time.Duration) ([]*Message, error) {
+	var list []*Message
+	err := c.bus.around(ctx, "fetch", c.target, func(ctx context.Context) (err error) {
+		list, err = c.fetch(ctx, max, wait)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fetch from %s: %w", c.target, classify(err))
+	}
+	return list, nil
+}
+
+func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*Message, error) {
+	// Taken before anything else: a connection that breaks from here on is noticed.
+	changed := c.bus.Changed()
+	if !c.bus.Connected() {
+		return nil, ErrDisconnected
+	}
+	wait = maxWait(wait)
+	opts := []jetstream.FetchOpt{jetstream.FetchMaxWait(wait), jetstream.FetchMaxBytes(MaxFetchBytes)}
+	if c.group != "" {
+		opts = append(opts, jetstream.FetchPriorityGroup(c.group))
+	}
+	batch, err := c.cons.Fetch(max, opts...)
+	if err != nil {
+		return nil, err
+	}
+	var list []*Message
+	for {
+		select {
+		case m, ok := <-batch.Messages():
+			if !ok {
+				return endOfFetch(list, batch.Error())
+			}
+			message, err := c.bus.message(m)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, message)
+			continue
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-changed:
+			err = ErrDisconnected
+		}
+		// The pull request lives on in the server until it expires: what it
+		// still delivers goes back at once.
+		go func() {
+			for m := range batch.Messages() {
+				_ = m.Nak()
+			}
+		}()
+		return endOfFetch(list, err)
+	}
+}
+
+// maxWait gives every pull request an expiry: without one the server would keep
+// it. What is there comes before it expires, however far the server is.
+func maxWait(wait time.Duration) time.Duration { return max(wait, 10*time.Millisecond) }
+
+// endOfFetch maps how a pull request ended.
+func endOfFetch(list []*Message, err error) ([]*Message, error) {
+	switch {
+	case len(list) > 0, err == nil,
+		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages),
+		errors.Is(err, jetstream.ErrPinIDMismatch): // the table went to another replica
+		return list, nil
+	}
+	return nil, err
+}
+
+func (b *Bus) message(m jetstream.Msg) (*Message, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	return &Message{
+		Record:     *record(m, meta),
+		Deliveries: int(min(meta.NumDelivered, 1<<30)),
+		msg:        m, bus: b,
+	}, nil
+}

@@ -1,0 +1,25 @@
+//go:build unix
+
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// lockDir holds an advisory lock until the file is closed or the process ends.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the configured directory
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errors.New("another server uses it")
+		}
+		return nil, errors.Join(fmt.Errorf("lock: %w", err), f.Close())
+	}
+	return f, nil
+}

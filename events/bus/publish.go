@@ -1,0 +1,79 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"delenda/events"
+)
+
+// contentType marks a CloudEvents envelope in structured mode.
+const contentType = "application/cloudevents+json"
+
+// Stored says where a publication went.
+type Stored struct {
+	Stream    string
+	Sequence  uint64
+	Duplicate bool // the stream held it already; Sequence is the first one's
+}
+
+// Publish stores e on its subject and returns nil once the stream has
+// acknowledged it. Other errors than the context's match ErrNotStored or
+// ErrUnclear; to publish the same event again is safe after either.
+func (b *Bus) Publish(ctx context.Context, e events.Event) error {
+	p, err := e.Encode()
+	if err != nil {
+		return fmt.Errorf("publish on %s: %w: %w", e.Subject, ErrNotStored, err)
+	}
+	id := e.ID
+	if windowless(e.Subject) {
+		id = ""
+	}
+	_, err = b.PublishRaw(ctx, e.Subject, id, p)
+	return err
+}
+
+// windowless reports the subjects whose messages carry no Nats-Msg-Id: see
+// "Deduplication" in the package comment.
+func windowless(subject string) bool {
+	return strings.HasPrefix(subject, events.RequestsSubject(""))
+}
+
+// PublishRaw stores body on subject. msgID, when not empty, is the Nats-Msg-Id.
+// Errors are those of Publish.
+func (b *Bus) PublishRaw(ctx context.Context, subject, msgID string, body []byte) (Stored, error) {
+	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{}}
+	if msgID != "" {
+		m.Header.Set(nats.MsgIdHdr, msgID)
+	}
+	if len(body) > 0 && body[0] == '{' {
+		m.Header.Set("Content-Type", contentType)
+	}
+	return b.publish(ctx, m)
+}
+
+func (b *Bus) publish(ctx context.Context, m *nats.Msg) (Stored, error) {
+	var s Stored
+	err := b.run(ctx, "publish", m.Subject, func(ctx context.Context) error {
+		ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+		if err != nil {
+			return err
+		}
+		s = Stored{Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return s, nil
+	case ctx.Err() != nil && s == (Stored{}):
+		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrUnclear, err)
+	case neverSent(err):
+		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrNotStored, classify(err))
+	default:
+		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrUnclear, classify(err))
+	}
+}
