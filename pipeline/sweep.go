@@ -1,0 +1,197 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"delenda/storage"
+)
+
+// Sweeper feeds back what no stream knows and finishes what a crash left
+// between a request's last table and its end. One pass lists open/ only. Any
+// number of replicas may sweep.
+type Sweeper struct {
+	Store   *Store
+	Publish Publish
+
+	// Backlog, when not nil, returns how many items of a table the requests
+	// stream holds. A table whose stream holds at least as many as are open is
+	// left alone.
+	Backlog func(ctx context.Context, table string) (int64, error)
+
+	// Grace is how old an open request must be before it is fed without
+	// knowledge of the backlog; zero means two minutes. It is fed again after
+	// twice that, four times, and so on up to an hour.
+	Grace time.Duration
+	// OrphanAge is how old a marker without a record must be; zero means 24 hours.
+	OrphanAge time.Duration
+	Logger    *slog.Logger // required
+
+	fed map[RequestID]feeding
+}
+
+type feeding struct {
+	next time.Time
+	wait time.Duration
+}
+
+// Swept counts one pass.
+type Swept struct {
+	Open     int // requests found open
+	Fed      int // items published
+	Closed   int // requests finished by the pass
+	Orphans  int // markers removed
+	Waiting  int // requests that wait for a person: held or failed
+	Troubled int // requests that could not be looked at: logged
+}
+
+// Run sweeps at once and then every interval until ctx is done. A failed pass
+// is logged and the next one tries again.
+func (w *Sweeper) Run(ctx context.Context, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		switch n, err := w.Sweep(ctx); {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			w.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep failed", slog.Any("error", err))
+		case n.Fed > 0 || n.Closed > 0 || n.Orphans > 0:
+			w.Logger.LogAttrs(ctx, slog.LevelInfo, "swept", slog.Int("open", n.Open), slog.Int("fed", n.Fed),
+				slog.Int("closed", n.Closed), slog.Int("orphans", n.Orphans))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Sweep makes one pass.
+func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
+	var n Swept
+	now := w.Store.Now()
+	seen := map[RequestID]feeding{}
+	todo := map[string][]RequestID{} // table -> runnable
+	for m, err := range w.Store.Open(ctx) {
+		if err != nil {
+			return n, err
+		}
+		n.Open++
+		if f, ok := w.fed[m.ID]; ok {
+			seen[m.ID] = f
+		}
+		if err := w.look(ctx, m, now, &n, todo); err != nil {
+			if ctx.Err() != nil {
+				return n, ctx.Err()
+			}
+			n.Troubled++
+			w.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep request failed",
+				slog.String("request", string(m.ID)), slog.Any("error", err))
+		}
+	}
+	w.fed = seen
+	due := map[RequestID]bool{}
+	for table, ids := range todo {
+		if err := w.feed(ctx, table, ids, now, due, &n); err != nil {
+			return n, fmt.Errorf("sweep table %s: %w", table, err)
+		}
+	}
+	return n, nil
+}
+
+func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time, n *Swept, todo map[string][]RequestID) error {
+	r, err := w.Store.Record(ctx, m.ID)
+	if errors.Is(err, storage.ErrNotFound) {
+		if now.Sub(m.ModTime) < orDefault(w.OrphanAge, 24*time.Hour) {
+			return nil
+		}
+		n.Orphans++
+		return w.Store.removeOrphan(ctx, m.ID)
+	}
+	if err != nil {
+		return err
+	}
+	closed, err := w.Store.Close(ctx, r)
+	if err != nil {
+		return err
+	}
+	if closed {
+		n.Closed++
+		return nil
+	}
+	run := false
+	for _, table := range r.Tables {
+		ok, err := w.Store.Runnable(ctx, m.ID, table)
+		if err != nil {
+			return err
+		}
+		if ok {
+			todo[table] = append(todo[table], m.ID)
+			run = true
+		}
+	}
+	if !run {
+		n.Waiting++
+	}
+	return nil
+}
+
+func (w *Sweeper) feed(ctx context.Context, table string, ids []RequestID, now time.Time, due map[RequestID]bool, n *Swept) error {
+	if w.Backlog != nil {
+		held, err := w.Backlog(ctx, table)
+		if err != nil {
+			return err
+		}
+		if held >= int64(len(ids)) {
+			return nil
+		}
+	}
+	for _, id := range ids {
+		r, err := w.Store.Record(ctx, id)
+		if err != nil {
+			return err
+		}
+		if w.Backlog == nil {
+			if _, ok := due[id]; !ok {
+				due[id] = w.due(id, r.AcceptedAt, now)
+			}
+			if !due[id] {
+				continue
+			}
+		}
+		if err := w.Store.feed(ctx, w.Publish, r, table, ""); err != nil {
+			return err
+		}
+		n.Fed++
+	}
+	return nil
+}
+
+// due reports whether to feed a request without knowledge of the backlog, and
+// if so puts off the next time.
+func (w *Sweeper) due(id RequestID, accepted, now time.Time) bool {
+	f, ok := w.fed[id]
+	if !ok {
+		grace := orDefault(w.Grace, 2*time.Minute)
+		f = feeding{next: accepted.Add(grace), wait: grace}
+	}
+	ready := !now.Before(f.next)
+	if ready {
+		f.wait = min(2*f.wait, time.Hour)
+		f.next = now.Add(f.wait)
+	}
+	w.fed[id] = f
+	return ready
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
+}
