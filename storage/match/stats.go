@@ -158,25 +158,31 @@ func jsonString(raw json.RawMessage) (string, bool) {
 // overlapsStrings tells whether a key may lie between two bounds of which the
 // order, the cut and the padding are the writer's choice.
 func (k *ColumnKeys) overlapsStrings(min, max *string) bool {
-	// A replacement character stands for bytes that are no UTF-8, and those
-	// sort anywhere.
-	if min != nil && strings.ContainsRune(*min, utf8.RuneError) {
-		min = nil
+	var lo, hi, prefix string
+	if min != nil {
+		lo = beforeReplacement(*min)
 	}
-	if max != nil && strings.ContainsRune(*max, utf8.RuneError) {
-		max = nil
-	}
-	var prefix string
 	if max != nil {
-		prefix = strings.TrimRight(*max, maxPadding)
+		hi = beforeReplacement(*max)
+		prefix = strings.TrimRight(hi, maxPadding)
 	}
 	return slices.ContainsFunc(k.values, func(v []byte) bool {
 		s := string(v)
-		if min != nil && s < *min && lessUTF16(s, *min) {
+		if !utf8.ValidString(s) {
+			return true
+		}
+		if s < lo && lessUTF16(s, lo) {
 			return false
 		}
-		return max == nil || s <= *max || !lessUTF16(*max, s) || strings.HasPrefix(s, prefix)
+		return max == nil || s <= hi || !lessUTF16(hi, s) || strings.HasPrefix(s, prefix)
 	})
+}
+
+// beforeReplacement cuts a bound at the first replacement character: it is
+// either padding or stands for bytes that are no UTF-8 and sort anywhere.
+func beforeReplacement(bound string) string {
+	before, _, _ := strings.Cut(bound, string(utf8.RuneError))
+	return before
 }
 
 // maxPadding are the characters that writers put behind a cut maximum.
