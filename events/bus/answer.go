@@ -17,24 +17,35 @@ func erases(stream string) bool {
 	return stream == events.StreamRequests || stream == events.StreamIntake
 }
 
-// Ack says that the message is done. On the intake and requests streams it also
-// overwrites the message's bytes in the stream's files. Once it returned nil the
-// message is not delivered again. An error leaves it open whether that is so;
-// acknowledging again is safe.
+// EraseLimit is the largest fetch whose messages are erased one by one, see
+// Message.Ack.
+const EraseLimit = 256
+
+// Ack says that the message is done. Once it returned nil the message is not
+// delivered again. An error leaves it open whether that is so; to acknowledge
+// again is safe.
+//
+// On the intake and requests streams Ack also erases: the server overwrites the
+// record with random bytes in the stream's file (a new file that replaces the
+// old one; the file system frees the old one's blocks). That rewrites a file of
+// up to 4 MiB for each message. So messages of a fetch of more than EraseLimit
+// are only removed: their bytes go when no message is left in their file, or when
+// the server compacts it at its sync interval, which spares the newest file. What
+// such bytes hold is ciphertext, and worthless once its key is shredded.
 func (m *Message) Ack(ctx context.Context) error {
-	if erases(m.Stream) {
-		return m.bus.erase(ctx, "ack", m.Stream, m.Sequence)
+	if erases(m.Stream) && !m.bulk {
+		return m.erase(ctx, "ack")
 	}
 	return m.answer(ctx, "ack", m.msg.DoubleAck)
 }
 
 // Term says that the message must not be delivered again although it was not
 // done; the reason, a code, goes into the server's advisory. Bytes are erased as
-// by Ack; a message that is erased raises no advisory. Record a dead letter
-// first.
+// by Ack, in every fetch; an erased message raises no advisory. Record a dead
+// letter first.
 func (m *Message) Term(ctx context.Context, reason string) error {
 	if erases(m.Stream) {
-		return m.bus.erase(ctx, "term", m.Stream, m.Sequence)
+		return m.erase(ctx, "term")
 	}
 	return m.answer(ctx, "term", func(ctx context.Context) error {
 		if err := m.msg.TermWithReason(reason); err != nil {
@@ -75,14 +86,8 @@ func (m *Message) answer(ctx context.Context, kind string, do func(context.Conte
 	return nil
 }
 
-// erase removes a message and overwrites its bytes. One that is gone already is
-// no error.
-func (b *Bus) erase(ctx context.Context, kind, stream string, sequence uint64) error {
-	err := b.run(ctx, kind, fmt.Sprintf("%s/%d", stream, sequence), func(ctx context.Context) error {
-		return b.secureDelete(ctx, stream, sequence)
+func (m *Message) erase(ctx context.Context, kind string) error {
+	return m.answer(ctx, kind, func(ctx context.Context) error {
+		return m.bus.secureDelete(ctx, &m.Record)
 	})
-	if err != nil {
-		return fmt.Errorf("%s message %d of %s: %w", kind, sequence, stream, classify(err))
-	}
-	return nil
 }

@@ -86,9 +86,10 @@ type Bus struct {
 	streams map[string]jetstream.Stream
 }
 
-// Connect opens a connection and waits until the first server has answered, or
-// ctx ends. Later losses are repaired in the background, forever. The Bus is
-// closed by Drain or Close.
+// Connect opens a connection. ErrDisconnected when no server answers, or it
+// refuses the credentials; a service that starts before its server tries again.
+// Once there was a connection, losses are repaired in the background, forever.
+// The Bus is closed by Drain or Close.
 func Connect(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{
 		timeout: o.Timeout, heartbeat: o.Heartbeat, log: o.Logger, intercept: o.Intercept,
@@ -115,9 +116,6 @@ func Connect(ctx context.Context, o Options) (*Bus, error) {
 		opts = append(opts, nats.InProcessServer(o.InProcess))
 	case servers == "":
 		return nil, errors.New("connect to NATS: no URL is configured")
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		opts = append(opts, nats.Timeout(max(time.Until(deadline), time.Millisecond)))
 	}
 
 	type result struct {
@@ -164,6 +162,7 @@ func (b *Bus) natsOptions(o Options) ([]nats.Option, error) {
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(2),
 		nats.DrainTimeout(b.timeout),
+		nats.Timeout(b.timeout),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.log.Warn("disconnected from NATS", slog.Any("error", scrub(err, o.URL)))
 			b.signal()
@@ -310,18 +309,23 @@ func Redact(servers string) string {
 	}
 	list := strings.Split(servers, ",")
 	for i, s := range list {
-		u, err := url.Parse(strings.TrimSpace(s))
-		switch {
-		case err != nil || u.Host == "":
+		u, err := parseServer(s)
+		if err != nil || u.Host == "" {
 			list[i] = "[unreadable URL]"
-			if at := strings.LastIndexByte(s, '@'); at < 0 && err == nil && !strings.Contains(s, "//") {
-				list[i] = strings.TrimSpace(s) // host:port
-			}
-		default:
-			list[i] = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+			continue
 		}
+		list[i] = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 	}
 	return strings.Join(list, ",")
+}
+
+// parseServer reads one server of a list; host:port alone is allowed.
+func parseServer(s string) (*url.URL, error) {
+	s = strings.TrimSpace(s)
+	if !strings.Contains(s, "://") {
+		s = "nats://" + s
+	}
+	return url.Parse(s)
 }
 
 // scrub hides an error of nats.go that repeats a configured URL with its
@@ -331,7 +335,7 @@ func scrub(err error, servers string) error {
 		return io.EOF
 	}
 	for s := range strings.SplitSeq(servers, ",") {
-		u, perr := url.Parse(strings.TrimSpace(s))
+		u, perr := parseServer(s)
 		if perr != nil || u.User != nil {
 			return &scrubbed{err}
 		}

@@ -39,27 +39,31 @@ type Message struct {
 	// or the stream is lost.
 	Deliveries int
 
-	msg jetstream.Msg
-	bus *Bus
+	msg  jetstream.Msg
+	bus  *Bus
+	bulk bool // one of more than EraseLimit in its fetch
 }
 
 // Consumer fetches the messages of one durable consumer.
 type Consumer struct {
-	bus    *Bus
-	cons   jetstream.Consumer
-	target string
-	group  string // priority group of a pinned consumer
+	bus     *Bus
+	cons    jetstream.Consumer
+	stream  string
+	durable string
+	target  string
+	group   string // priority group of a pinned consumer
+	pinned  bool   // the last Fetch found something, so the pin is probably ours
 }
 
 // Consumer opens a durable consumer that Declare has made. ErrNoStream when it
 // does not exist.
 //
 // The work items of a table are pinned: as long as one Consumer keeps fetching
-// from them, Fetch of every other finds nothing. PinTTL after its last Fetch
-// another takes over. Nothing depends on it: two replicas may still hold items
-// of one table at a time.
+// from them, Fetch of every other finds nothing. Topology.PinTTL after its last
+// Fetch, or at once when it is released, another takes over. Nothing depends on
+// it: two replicas may still hold items of one table at a time.
 func (b *Bus) Consumer(ctx context.Context, stream, durable string) (*Consumer, error) {
-	c := &Consumer{bus: b, target: stream + "/" + durable}
+	c := &Consumer{bus: b, stream: stream, durable: durable, target: stream + "/" + durable}
 	err := b.run(ctx, "consumer", c.target, func(ctx context.Context) (err error) {
 		c.cons, err = b.js.Consumer(ctx, stream, durable)
 		return err
@@ -85,10 +89,38 @@ func (c *Consumer) Fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 		list, err = c.fetch(ctx, max, wait)
 		return err
 	})
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = fmt.Errorf("%w: %w", ErrNoStream, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch from %s: %w", c.target, classify(err))
 	}
+	c.pinned = len(list) > 0 || c.pinned
+	if len(list) > EraseLimit {
+		for _, m := range list {
+			m.bulk = true
+		}
+	}
 	return list, nil
+}
+
+// Release lets another replica fetch at once. The Consumer may fetch on.
+func (c *Consumer) Release(ctx context.Context) error {
+	if c.group == "" || !c.pinned {
+		return nil
+	}
+	c.pinned = false
+	err := c.bus.run(ctx, "release", c.target, func(ctx context.Context) error {
+		s, err := c.bus.stream(ctx, c.stream)
+		if err != nil {
+			return err
+		}
+		return s.UnpinConsumer(ctx, c.durable, c.group)
+	})
+	if err != nil {
+		return fmt.Errorf("release %s: %w", c.target, classify(err))
+	}
+	return nil
 }
 
 func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*Message, error) {

@@ -7,13 +7,26 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func (b *Bus) secureDelete(ctx context.Context, stream string, sequence uint64) error {
-	s, err := b.stream(ctx, stream)
+// secureDelete removes a message and overwrites its bytes; consumers take it as
+// acknowledged. A message that is gone is no error, nor is a stream that is gone.
+// A stream that was lost and made again numbers anew: a message that was stored
+// at another time under the same sequence is somebody else's and stays.
+func (b *Bus) secureDelete(ctx context.Context, r *Record) error {
+	s, err := b.stream(ctx, r.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	err = s.SecureDeleteMsg(ctx, sequence)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	have, err := s.GetMsg(ctx, r.Sequence)
+	if err == nil {
+		if !have.Time.Equal(r.Time) || have.Subject != r.Subject {
+			return nil
+		}
+		err = s.SecureDeleteMsg(ctx, r.Sequence)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	return err

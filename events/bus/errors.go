@@ -25,7 +25,8 @@ var (
 	// answer. Nothing is known about what was asked for last; ask again once
 	// connected.
 	ErrDisconnected = errors.New("disconnected from NATS")
-	// ErrNoStream: the stream, consumer or bucket does not exist. Declare it.
+	// ErrNoStream: the stream, consumer or bucket does not exist (any more).
+	// Declare, and feed again what the state prefix knows to be open.
 	ErrNoStream = errors.New("no such stream")
 	// ErrTopology: what the server holds differs from what Declare was asked
 	// for in a way that would lose messages. A person decides.
@@ -40,6 +41,9 @@ var (
 	ErrRevision = errors.New("key has another revision")
 	// ErrNotFound: the stream holds no message with this sequence.
 	ErrNotFound = errors.New("message not found")
+	// ErrNotReplayable: the dead letter carries no message that could be
+	// published again, or none of a subject that is fed from dead letters.
+	ErrNotReplayable = errors.New("dead letter cannot be replayed")
 )
 
 // classify adds the sentinel that a caller branches on. Errors of nats.go carry
@@ -56,7 +60,8 @@ func classify(err error) error {
 		errors.Is(err, jetstream.ErrConsumerNotFound),
 		errors.Is(err, jetstream.ErrConsumerDoesNotExist),
 		errors.Is(err, jetstream.ErrConsumerDeleted),
-		errors.Is(err, jetstream.ErrBucketNotFound):
+		errors.Is(err, jetstream.ErrBucketNotFound),
+		errors.Is(err, jetstream.ErrNoStreamResponse):
 		return fmt.Errorf("%w: %w", ErrNoStream, err)
 	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
 		return fmt.Errorf("%w: %w", ErrKeyNotFound, err)
@@ -80,7 +85,7 @@ func lost(err error) bool {
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
 		nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrConnectionReconnecting,
 		nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, nats.ErrNoServers,
-		jetstream.ErrNoStreamResponse, jetstream.ErrNoHeartbeat, jetstream.ErrServerShutdown,
+		jetstream.ErrNoHeartbeat, jetstream.ErrServerShutdown,
 		jetstream.ErrConnectionClosed, jetstream.ErrConsumerLeadershipChanged,
 	} {
 		if errors.Is(err, target) {

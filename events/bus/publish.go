@@ -22,8 +22,8 @@ type Stored struct {
 }
 
 // Publish stores e on its subject and returns nil once the stream has
-// acknowledged it. Other errors than the context's match ErrNotStored or
-// ErrUnclear; to publish the same event again is safe after either.
+// acknowledged it. Every error matches ErrNotStored or ErrUnclear; to publish
+// the same event again is safe after either.
 func (b *Bus) Publish(ctx context.Context, e events.Event) error {
 	p, err := e.Encode()
 	if err != nil {
@@ -58,6 +58,9 @@ func (b *Bus) PublishRaw(ctx context.Context, subject, msgID string, body []byte
 
 func (b *Bus) publish(ctx context.Context, m *nats.Msg) (Stored, error) {
 	var s Stored
+	if err := ctx.Err(); err != nil {
+		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrNotStored, err)
+	}
 	err := b.run(ctx, "publish", m.Subject, func(ctx context.Context) error {
 		ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		if err != nil {
@@ -69,8 +72,6 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (Stored, error) {
 	switch {
 	case err == nil:
 		return s, nil
-	case ctx.Err() != nil && s == (Stored{}):
-		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrUnclear, err)
 	case neverSent(err):
 		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrNotStored, classify(err))
 	default:

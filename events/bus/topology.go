@@ -18,22 +18,21 @@ const (
 	DefaultMaxAckPending = 20000
 	DefaultKeep          = 7 * 24 * time.Hour
 
-	// PinTTL is how long a table stays with a replica that has stopped
+	// DefaultPinTTL is how long a table stays with a replica that has stopped
 	// fetching from it, before another replica gets its work items.
-	PinTTL = 10 * time.Second
+	DefaultPinTTL = 10 * time.Second
 
 	// MaxIntakeBytes and MaxItemBytes bound one message of the intake and of
 	// the requests stream.
 	MaxIntakeBytes = 256 << 10
 	MaxItemBytes   = 512 << 10
 
-	intakeDurable = "ingest"
-	pinGroup      = "table"
-	duplicates    = 2 * time.Minute
-)
+	// IntakeDurable is the durable consumer of the intake stream.
+	IntakeDurable = "ingest"
 
-// IntakeDurable is the durable consumer of the intake stream.
-const IntakeDurable = intakeDurable
+	pinGroup   = "table"
+	duplicates = 2 * time.Minute
+)
 
 // DeleterDurable returns the durable consumer of a table's work items.
 func DeleterDurable(table string) string { return "deleter-" + table }
@@ -46,7 +45,7 @@ type Topology struct {
 	AckWait       time.Duration // until a message that is not answered is delivered again; DefaultAckWait
 	MaxAckPending int           // delivered and unanswered messages per durable; DefaultMaxAckPending, at least the largest batch
 	Keep          time.Duration // age limit of outcomes, status, tables and shares; DefaultKeep
-	Unpinned      bool          // lets several replicas fetch items of one table at a time
+	PinTTL        time.Duration // DefaultPinTTL; negative: several replicas may fetch items of one table at a time
 }
 
 func (t *Topology) defaults() error {
@@ -58,6 +57,9 @@ func (t *Topology) defaults() error {
 	}
 	if t.MaxAckPending <= 0 {
 		t.MaxAckPending = DefaultMaxAckPending
+	}
+	if t.PinTTL == 0 {
+		t.PinTTL = DefaultPinTTL
 	}
 	if t.Keep <= 0 {
 		t.Keep = DefaultKeep
@@ -123,13 +125,13 @@ func (t *Topology) durables() []durable {
 			BackOff: []time.Duration{t.AckWait, 2 * t.AckWait, 4 * t.AckWait, 10 * t.AckWait},
 		}
 	}
-	list := []durable{{events.StreamIntake, base(intakeDurable, "delenda.intake.*")}}
+	list := []durable{{events.StreamIntake, base(IntakeDurable, "delenda.intake.*")}}
 	for _, table := range t.Tables {
 		c := base(DeleterDurable(table), events.RequestsSubject(table))
-		if !t.Unpinned {
+		if t.PinTTL > 0 {
 			c.PriorityPolicy = jetstream.PriorityPolicyPinned
 			c.PriorityGroups = []string{pinGroup}
-			c.PinnedTTL = PinTTL
+			c.PinnedTTL = t.PinTTL
 		}
 		list = append(list, durable{events.StreamRequests, c})
 	}

@@ -32,12 +32,13 @@ type Server struct {
 }
 
 // Start runs a server, connects to it, and declares the topology of the given
-// tables. All of it ends with the test.
+// tables, not pinned to one replica, so that a test need not wait until a replica
+// that it has killed is forgotten. All of it ends with the test.
 func Start(t testing.TB, tables ...string) (*bus.Bus, *Server) {
 	t.Helper()
 	s := StartServer(t)
 	b := s.Connect(t, bus.Options{})
-	if err := b.Declare(t.Context(), bus.Topology{Tables: tables}); err != nil {
+	if err := b.Declare(t.Context(), bus.Topology{Tables: tables, PinTTL: -1}); err != nil {
 		t.Fatal(err)
 	}
 	return b, s
