@@ -1,0 +1,119 @@
+package log
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+
+	"delenda/storage"
+)
+
+// wholeObjectBytes is the size up to which a Parquet object is fetched in one
+// request; of larger ones each column chunk is.
+const wholeObjectBytes = 32 << 20
+
+// openParquet opens an object of the log. What the library cannot read, or
+// panics on, is ErrCorrupt.
+func openParquet(ctx context.Context, b storage.Bucket, info storage.Info) (r *file.Reader, err error) {
+	var src parquet.ReaderAtSeeker
+	if info.SizeBytes <= wholeObjectBytes {
+		p, err := storage.ReadObject(ctx, b, info.Key, wholeObjectBytes)
+		if err != nil {
+			return nil, err
+		}
+		src = bytes.NewReader(p)
+	} else {
+		src = &ranged{ctx: ctx, bucket: b, key: info.Key, size: info.SizeBytes}
+	}
+	err = guard(info.Key, func() (err error) {
+		r, err = file.NewParquetReader(src, file.WithReadProps(parquet.NewReaderProperties(memory.DefaultAllocator)))
+		return err
+	})
+	return r, err
+}
+
+// guard runs a call into the Parquet library. Its errors and panics mean
+// malformed bytes, unless the store or the context failed.
+func guard(key string, f func() error) (err error) {
+	corrupt := func() error {
+		return &storage.CorruptError{Key: key, Offset: -1, Field: "parquet", Reason: "cannot be decoded"}
+	}
+	defer func() {
+		if recover() != nil {
+			err = corrupt()
+		}
+	}()
+	err = f()
+	var io ioError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &io):
+		return io.error
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, storage.ErrCorrupt):
+		return err
+	default:
+		return corrupt() // the library's text may quote content
+	}
+}
+
+// ioError marks a failure of the store among those of the library.
+type ioError struct{ error }
+
+func (e ioError) Unwrap() error { return e.error }
+
+// ranged is an object as the Parquet library wants it: each ReadAt is one
+// ranged read.
+type ranged struct {
+	ctx    context.Context //nolint:containedctx // ReaderAt has no parameter for it; the value lives for one call
+	bucket storage.Bucket
+	key    string
+	size   int64
+	pos    int64
+}
+
+func (r *ranged) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off >= r.size {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), r.size-off)
+	rc, err := r.bucket.Read(r.ctx, r.key, off, n)
+	if err != nil {
+		return 0, ioError{err}
+	}
+	got, err := io.ReadFull(rc, p[:n])
+	if cerr := rc.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return got, ioError{fmt.Errorf("read %q: %w", r.key, err)}
+	}
+	if got < len(p) {
+		return got, io.EOF
+	}
+	return got, nil
+}
+
+func (r *ranged) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+		r.pos = offset
+	case io.SeekCurrent:
+		r.pos += offset
+	case io.SeekEnd:
+		r.pos = r.size + offset
+	}
+	return r.pos, nil
+}
+
+func (r *ranged) Read(p []byte) (int, error) {
+	n, err := r.ReadAt(p, r.pos)
+	r.pos += int64(n)
+	return n, err
+}
