@@ -37,7 +37,7 @@ type NATS struct {
 	URL         string   `yaml:"url" env:"DELENDA_NATS_URL" doc:"nats:// or tls:// URL. Required by ingest, deleter and publisher."`
 	Credentials string   `yaml:"credentials" env:"DELENDA_NATS_CREDENTIALS" doc:"Path of a NATS credentials file."`
 	TLS         NATSTLS  `yaml:"tls" doc:"Certificates for the connection."`
-	Replicas    int      `yaml:"replicas" doc:"Copies that a cluster keeps of each stream."`
+	Replicas    int      `yaml:"replicas" doc:"Copies that a cluster keeps of each stream: 1, 3 or 5."`
 	Embedded    Embedded `yaml:"embedded" doc:"The server inside delenda up; other binaries ignore it."`
 }
 
@@ -84,6 +84,7 @@ type Listener struct {
 	Listen   string `yaml:"listen" doc:"host:port. An address that is not loopback needs tls, or insecure: true."`
 	TLS      TLS    `yaml:"tls" doc:"Certificate of the listener."`
 	Insecure bool   `yaml:"insecure" doc:"Serve plain HTTP to other machines: only behind a proxy that speaks TLS."`
+	Ops      string `yaml:"ops" doc:"host:port of /healthz, /readyz and /metrics, plain HTTP for the operator's network. Without it they are on listen if that is loopback (deleter: always)."`
 }
 
 // Ingest configures the service that takes requests.

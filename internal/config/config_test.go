@@ -65,7 +65,7 @@ func TestAWholeFileIsReadAsItSays(t *testing.T) {
 	want.Tables = []Table{{"orders", "s3://lake/orders", map[string]string{"customer_id": "customer_id", "email": "contact.email"}}}
 	want.Limits = Limits{5000, 0.25}
 	want.Batch = Batch{250 * time.Millisecond, 500}
-	want.Ingest.Listener = Listener{"0.0.0.0:8470", TLS{"/etc/delenda/tls/cert.pem", "/etc/delenda/tls/key.pem"}, false}
+	want.Ingest.Listener = Listener{"0.0.0.0:8470", TLS{"/etc/delenda/tls/cert.pem", "/etc/delenda/tls/key.pem"}, false, ""}
 	want.Ingest.Sources = []Source{{"shop", []string{"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}}}
 	want.Publisher.PublicURL = "https://share.example.org"
 	want.Publisher.URLTTL = 30 * time.Minute

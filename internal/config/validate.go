@@ -1,6 +1,8 @@
 package config
 
 import (
+	"delenda/events"
+	"delenda/storage/bucket"
 	"encoding/hex"
 	"net"
 	"net/url"
@@ -9,9 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"delenda/events"
-	"delenda/storage/bucket"
 )
 
 // Role is what a configuration is read for: it decides which settings are
@@ -169,8 +168,8 @@ func (v *validator) nats(c *Config, role Role) {
 	if (c.NATS.TLS.Cert == "") != (c.NATS.TLS.Key == "") {
 		v.fail("nats.tls", "needs cert and key together")
 	}
-	if c.NATS.Replicas < 1 || c.NATS.Replicas > 5 {
-		v.fail("nats.replicas", "must be between 1 and 5")
+	if !slices.Contains([]int{1, 3, 5}, c.NATS.Replicas) {
+		v.fail("nats.replicas", "must be 1, 3 or 5")
 	}
 	if c.NATS.Embedded.Listen != "" {
 		if _, loopback, ok := hostPort(c.NATS.Embedded.Listen); !ok {
@@ -261,6 +260,17 @@ func (v *validator) listener(key string, l Listener) {
 	case !loopback && l.TLS.Cert == "" && !l.Insecure:
 		v.fail(key+".listen", insecureRule)
 	}
+	if l.Ops != "" {
+		if _, _, ok := hostPort(l.Ops); !ok {
+			v.fail(key+".ops", "must be host:port, such as 127.0.0.1:9470")
+		}
+	}
+}
+
+// Loopback reports whether only this machine reaches the listener.
+func (l Listener) Loopback() bool {
+	_, loopback, ok := hostPort(l.Listen)
+	return ok && loopback
 }
 
 // hostPort splits an address and tells whether only this machine reaches it.
