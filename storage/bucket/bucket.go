@@ -206,7 +206,7 @@ func (b *Bucket) key(ctx context.Context, key string) (string, error) {
 	}
 	full := b.prefix + key
 	if len(full) > MaxKeyBytes {
-		return "", refuseKey("and the bucket's prefix are longer than %d bytes", MaxKeyBytes)
+		return "", RefuseKey("and the bucket's prefix are longer than %d bytes", MaxKeyBytes)
 	}
 	if b.check != nil {
 		if err := b.check(full); err != nil {

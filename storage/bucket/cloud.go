@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	"gocloud.dev/gcerrors"
 
 	"delenda/storage"
 )
@@ -31,6 +31,8 @@ type Cloud struct {
 
 	// Classify maps an SDK's error to storage.ErrNotFound, ErrExists,
 	// ErrDenied, ErrRange or a *CodeError, or to nil if it does not know it.
+	// The portable codes are not consulted: they report some refusals, an
+	// unknown host and a bucket that does not exist as absence.
 	Classify func(err error) error
 
 	// Check returns an error that is ErrKey for a key that the store cannot
@@ -47,6 +49,8 @@ type Cloud struct {
 	BeforeList func(as func(any) bool, prefix, after string) error
 	// BeforeRead asks for the bytes as they are stored; may be nil.
 	BeforeRead func(as func(any) bool) error
+	// BeforeWrite adapts the SDK's buffers to a body that is small; may be nil.
+	BeforeWrite func(as func(any) bool, small bool) error
 	// Name returns the object's name as the store has it, and false for an
 	// entry that is no object.
 	Name func(o *blob.ListObject) (string, bool)
@@ -137,17 +141,49 @@ func (c *cloud) Read(ctx context.Context, key string, offset, length int64) (io.
 	return r, nil
 }
 
+// smallBody is read whole before the first request, so that it is sent in one
+// and needs none of the SDK's part buffers.
+const smallBody = 256 << 10
+
 func (c *cloud) Put(ctx context.Context, key string, body io.Reader, opts storage.PutOptions) error {
 	if opts.ContentType == "" {
 		opts.ContentType = "application/octet-stream"
 	}
-	if raw := c.raw(key); raw != nil {
-		return c.classify(ctx, raw.Put(ctx, key, body, opts))
+	// A body that breaks off must cancel the upload before the SDK hears of
+	// it: one SDK would complete the object with what it has.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	head, err := io.ReadAll(io.LimitReader(body, smallBody+1))
+	if err != nil {
+		return err
 	}
-	return c.classify(ctx, c.Bucket.Upload(ctx, key, body, &blob.WriterOptions{
-		ContentType: opts.ContentType,
-		IfNotExist:  opts.IfAbsent,
-	}))
+	small := len(head) <= smallBody
+	var whole io.Reader = bytes.NewReader(head)
+	if !small {
+		whole = io.MultiReader(whole, cancelling{body, cancel})
+	}
+	if raw := c.raw(key); raw != nil {
+		return c.classify(ctx, raw.Put(ctx, key, whole, opts))
+	}
+	w := &blob.WriterOptions{ContentType: opts.ContentType, IfNotExist: opts.IfAbsent}
+	if c.BeforeWrite != nil {
+		w.BeforeWrite = func(as func(any) bool) error { return c.BeforeWrite(as, small) }
+	}
+	return c.classify(ctx, c.Bucket.Upload(ctx, key, whole, w))
+}
+
+// cancelling cancels the upload when the body breaks off.
+type cancelling struct {
+	body   io.Reader
+	cancel func()
+}
+
+func (c cancelling) Read(p []byte) (int, error) {
+	n, err := c.body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.cancel()
+	}
+	return n, err
 }
 
 func (c *cloud) Delete(ctx context.Context, key string) error {
@@ -186,7 +222,6 @@ func (c *cloud) List(ctx context.Context, prefix, after string) iter.Seq2[storag
 }
 
 // classify reduces what an SDK returns to what callers may see and branch on.
-// A refusal wins over the portable code: one driver reports it as absence.
 func (c *cloud) classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -197,16 +232,7 @@ func (c *cloud) classify(ctx context.Context, err error) error {
 	if known := c.Classify(err); known != nil {
 		return known
 	}
-	switch gcerrors.Code(err) {
-	case gcerrors.NotFound:
-		return storage.ErrNotFound
-	case gcerrors.PermissionDenied:
-		return storage.ErrDenied
-	case gcerrors.FailedPrecondition, gcerrors.AlreadyExists:
-		return storage.ErrExists
-	default:
-		return scrub(err)
-	}
+	return scrub(err)
 }
 
 type signer struct {

@@ -140,7 +140,7 @@ func fileError(err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return storage.ErrDenied
 	case errors.Is(err, syscall.ENAMETOOLONG):
-		return refuseKey("holds a segment that is too long for the file system")
+		return RefuseKey("holds a segment that is too long for the file system")
 	}
 	var errno syscall.Errno
 	var pathError *fs.PathError

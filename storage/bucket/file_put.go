@@ -37,7 +37,7 @@ func (f *file) Put(_ context.Context, key string, body io.Reader, opts storage.P
 	defer func() { _ = root.Close() }()
 	if info, err := root.Lstat(name); err == nil {
 		if info.IsDir() {
-			return refuseKey("is the directory of other keys, which a file system cannot carry")
+			return RefuseKey("is the directory of other keys, which a file system cannot carry")
 		}
 		if opts.IfAbsent {
 			return storage.ErrExists
@@ -111,7 +111,7 @@ func (f *file) makeSub(root *os.Root, dir string) error {
 		return nil
 	}
 	if err == nil || errors.Is(err, syscall.ENOTDIR) {
-		return refuseKey("lies below another object's key, which a file system cannot carry")
+		return RefuseKey("lies below another object's key, which a file system cannot carry")
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fileError(err)

@@ -20,10 +20,10 @@ var ErrKey = errors.New("key refused")
 // every kind of store. Single stores refuse more.
 func CheckKey(key string) error {
 	if key == "" {
-		return refuseKey("is empty")
+		return RefuseKey("is empty")
 	}
 	if strings.HasSuffix(key, "/") {
-		return refuseKey("ends with /")
+		return RefuseKey("ends with /")
 	}
 	return checkPath(key)
 }
@@ -39,29 +39,31 @@ func checkPrefix(prefix string) error {
 
 func checkPath(key string) error {
 	if len(key) > MaxKeyBytes {
-		return refuseKey("is longer than %d bytes", MaxKeyBytes)
+		return RefuseKey("is longer than %d bytes", MaxKeyBytes)
 	}
 	if !utf8.ValidString(key) {
-		return refuseKey("is not UTF-8")
+		return RefuseKey("is not UTF-8")
 	}
 	for i := range len(key) {
 		if key[i] < 0x20 || key[i] == 0x7f {
-			return refuseKey("holds a control character")
+			return RefuseKey("holds a control character")
 		}
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		switch {
 		case segment == "":
-			return refuseKey("holds an empty segment")
+			return RefuseKey("holds an empty segment")
 		case segment == "." || segment == "..":
-			return refuseKey("holds the segment %s", segment)
+			return RefuseKey("holds the segment %s", segment)
 		case strings.HasPrefix(segment, tempPrefix):
-			return refuseKey("holds the reserved name %s", tempPrefix)
+			return RefuseKey("holds the reserved name %s", tempPrefix)
 		}
 	}
 	return nil
 }
 
-func refuseKey(format string, args ...any) error {
+// RefuseKey returns an error that is ErrKey: the key "it ..." what format says,
+// which never repeats the key.
+func RefuseKey(format string, args ...any) error {
 	return fmt.Errorf("%w: it %s", ErrKey, fmt.Sprintf(format, args...))
 }

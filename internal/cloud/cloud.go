@@ -1,0 +1,39 @@
+// Package cloud holds the drivers of bucket.Open for S3-compatible stores
+// (s3://), Google Cloud Storage (gs://) and Azure Blob Storage (azblob://). It
+// alone links their SDKs, and binaries alone import it.
+//
+// Query parameters are those of gocloud.dev's URL openers. An s3:// URL with an
+// endpoint names a store that is not Amazon's; for it the defaults are
+// use_path_style=true, region us-east-1 if none is configured, and checksums
+// only where the protocol requires them, because older stores keep the framing
+// of trailing checksums as content.
+package cloud
+
+import (
+	"strings"
+
+	"delenda/storage/bucket"
+)
+
+// Drivers returns the drivers by URL scheme.
+func Drivers() map[string]bucket.Driver {
+	return map[string]bucket.Driver{
+		"s3":     openS3,
+		"gs":     openGCS,
+		"azblob": openAzure,
+	}
+}
+
+// escaped reports whether gocloud.dev's portable part would store the key under
+// another name: it writes characters as __0x<hex>__, and so must escape what
+// looks like that, and the '/' after "..".
+func escaped(key string) bool {
+	return strings.Contains(key, "__0x") || strings.Contains(key, "../")
+}
+
+func checkPortable(key string) error {
+	if escaped(key) {
+		return bucket.RefuseKey("holds __0x or ../, which this store's driver would rename")
+	}
+	return nil
+}
