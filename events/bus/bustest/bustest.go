@@ -29,6 +29,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	current *embedded.Server // nil while stopped
+	direct  []*bus.Bus       // connected without a Link
 }
 
 // Start runs a server, connects to it, and declares the topology of the given
@@ -56,7 +57,8 @@ func StartServer(t testing.TB) *Server {
 // Dir is where the server keeps its files.
 func (s *Server) Dir() string { return s.dir }
 
-// Up starts the server again on what its directory holds.
+// Up starts the server again on what its directory holds, and waits until the
+// connections made by Connect are back; those over a Link are left alone.
 func (s *Server) Up(t testing.TB) {
 	t.Helper()
 	srv, err := embedded.Start(context.WithoutCancel(t.Context()), embedded.Options{Dir: s.dir})
@@ -64,15 +66,20 @@ func (s *Server) Up(t testing.TB) {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.current = srv
+	direct := s.direct
+	s.mu.Unlock()
+	for _, b := range direct {
+		_ = b.WaitConnected(t.Context()) // an error: the test has closed it
+	}
 }
 
-// Down stops the server in order. Connections break and wait for Up.
+// Down stops the server in order, and waits until the connections made by
+// Connect have noticed; they come back with Up.
 func (s *Server) Down(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
-	srv := s.current
+	srv, direct := s.current, s.direct
 	s.current = nil
 	s.mu.Unlock()
 	if srv == nil {
@@ -80,6 +87,11 @@ func (s *Server) Down(t testing.TB) {
 	}
 	if err := srv.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
+	}
+	for _, b := range direct {
+		for changed := b.Changed(); b.Connected(); changed = b.Changed() {
+			<-changed
+		}
 	}
 }
 
@@ -132,6 +144,11 @@ func (s *Server) Connect(t testing.TB, o bus.Options) *bus.Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
+	if o.InProcess == s {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.direct = append(s.direct, b)
+	}
 	return b
 }
 
