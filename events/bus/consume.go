@@ -130,6 +130,22 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 		return nil, ErrDisconnected
 	}
 	wait = maxWait(wait)
+	end := time.Now().Add(wait)
+	list, err := c.pull(ctx, changed, max, wait)
+	if left := time.Until(end); errors.Is(err, jetstream.ErrPinIDMismatch) && left > 0 {
+		// The table went to another replica. The client has forgotten its pin
+		// now: wait in line with the others.
+		list, err = c.pull(ctx, changed, max, maxWait(left))
+	}
+	switch {
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, jetstream.ErrPinIDMismatch):
+		return nil, nil
+	}
+	return list, err
+}
+
+// pull sends one pull request. Its error is nil if any message came.
+func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, max int, wait time.Duration) ([]*Message, error) {
 	opts := []jetstream.FetchOpt{jetstream.FetchMaxWait(wait), jetstream.FetchMaxBytes(MaxFetchBytes)}
 	if c.group != "" {
 		opts = append(opts, jetstream.FetchPriorityGroup(c.group))
@@ -143,7 +159,7 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 		select {
 		case m, ok := <-batch.Messages():
 			if !ok {
-				return endOfFetch(list, batch.Error())
+				return list, unless(len(list) > 0, batch.Error())
 			}
 			message, err := c.bus.message(m)
 			if err != nil {
@@ -163,24 +179,20 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 				_ = m.Nak()
 			}
 		}()
-		return endOfFetch(list, err)
+		return list, unless(len(list) > 0, err)
 	}
+}
+
+func unless(some bool, err error) error {
+	if some {
+		return nil
+	}
+	return err
 }
 
 // maxWait gives every pull request an expiry: without one the server would keep
 // it. What is there comes before it expires, however far the server is.
 func maxWait(wait time.Duration) time.Duration { return max(wait, 10*time.Millisecond) }
-
-// endOfFetch maps how a pull request ended.
-func endOfFetch(list []*Message, err error) ([]*Message, error) {
-	switch {
-	case len(list) > 0, err == nil,
-		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages),
-		errors.Is(err, jetstream.ErrPinIDMismatch): // the table went to another replica
-		return list, nil
-	}
-	return nil, err
-}
 
 func (b *Bus) message(m jetstream.Msg) (*Message, error) {
 	meta, err := m.Metadata()
