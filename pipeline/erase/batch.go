@@ -1,0 +1,456 @@
+package erase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"delenda/pipeline"
+	"delenda/storage"
+)
+
+// advance finishes the open batch, settles the newest, and works off what is
+// to be done before anything new. On return the newest batch is settled.
+func (w *worker) advance(ctx context.Context) error {
+	for {
+		h, err := w.log.head(ctx, w.known)
+		if err != nil {
+			return &trouble{"state_unavailable", err}
+		}
+		if h.number == 0 {
+			return nil
+		}
+		if h.closed == nil {
+			if err := w.finish(ctx, h); err != nil {
+				return err
+			}
+			continue
+		}
+		if !h.settled {
+			if err := w.settle(ctx, h); err != nil {
+				return err
+			}
+		}
+		w.known = max(w.known, h.number)
+		next := h.next()
+		if len(next) == 0 {
+			return nil
+		}
+		if err := w.openBatch(ctx, next); err != nil {
+			return err
+		}
+	}
+}
+
+// openBatch writes the intent of the next batch: the first group, and the
+// others to follow. Another worker may have opened it first; then that one
+// stands. The newest batch is settled.
+func (w *worker) openBatch(ctx context.Context, groups []group) error {
+	base, err := w.version(ctx)
+	if err != nil {
+		w.table = nil
+		return tableTrouble(err)
+	}
+	n := w.known + 1
+	_, err = w.log.open(ctx, n, &intent{
+		group: groups[0], Pending: groups[1:], Base: base,
+		Worker: w.d.id, OpenedAt: w.d.store.Now(),
+	})
+	if err != nil {
+		return &trouble{"state_unavailable", err}
+	}
+	return nil
+}
+
+// version returns the table's newest version.
+func (w *worker) version(ctx context.Context) (storage.Version, error) {
+	if t, ok := w.table.(interface {
+		Version(ctx context.Context) (storage.Version, error)
+	}); ok {
+		return t.Version(ctx)
+	}
+	d, err := w.table.Describe(ctx)
+	return d.Version, err
+}
+
+func (w *worker) batch(n int64, i *intent) storage.Batch {
+	return storage.Batch{App: w.app, Number: n, Base: i.Base}
+}
+
+// finish takes the open batch to its closing record, whoever opened it.
+func (w *worker) finish(ctx context.Context, h *head) error {
+	if done, err := w.wait(ctx, h); err != nil || done {
+		return err
+	}
+	kills, failures := w.d.o.MaxKills, w.d.o.MaxFailures
+	if len(h.intent.Origins) > 0 && len(h.intent.Requests) > 1 {
+		kills, failures = 1, min(failures, 2) // on the way to the culprit
+	}
+	switch {
+	case len(h.attempts) >= kills:
+		return w.giveUp(ctx, h, pipeline.CodeKilledWorker)
+	case len(h.failures) >= failures:
+		return w.giveUp(ctx, h, pipeline.CodeDeleteFailed)
+	}
+	k := 1
+	if len(h.attempts) > 0 {
+		k = slices.Max(h.attempts) + 1
+	}
+	sign := attempt{Worker: w.d.id, At: w.d.store.Now()}
+	if ok, err := w.log.begin(ctx, h.number, k, sign); err != nil || !ok {
+		if err != nil {
+			return &trouble{"state_unavailable", err}
+		}
+		return nil
+	}
+	start := w.d.store.Now()
+	stop := w.beating(ctx, h.number)
+	c, err := w.attempt(ctx, h)
+	stop()
+	if err != nil {
+		return w.failed(ctx, h, k, err)
+	}
+	c, err = w.close(ctx, h, c)
+	if err != nil {
+		return errors.Join(err, w.log.end(context.WithoutCancel(ctx), h.number, k))
+	}
+	if f := w.d.o.Metrics.Batch; f != nil {
+		var rows int64
+		for _, r := range c.Results {
+			if r.State == pipeline.Hidden {
+				rows += r.Rows
+			}
+		}
+		f(w.conf.Name, len(h.intent.Requests), rows, w.d.store.Now().Sub(start))
+	}
+	return nil
+}
+
+// close writes the closing record. If another worker's stands that knows of no
+// commit, ours is announced all the same.
+func (w *worker) close(ctx context.Context, h *head, c *closed) (*closed, error) {
+	stands, err := w.log.close(ctx, h.number, c)
+	if err != nil {
+		return nil, &trouble{"state_unavailable", err}
+	}
+	if c.Committed && !stands.Committed {
+		if err := w.announceTable(ctx, h.number, c); err != nil {
+			return nil, &trouble{"queue_unavailable", err}
+		}
+	}
+	return stands, nil
+}
+
+// attempt deletes the batch and returns what is to be its closing record.
+func (w *worker) attempt(ctx context.Context, h *head) (*closed, error) {
+	subjects, lost, err := w.load(ctx, h.intent.Requests)
+	if err != nil {
+		return nil, &trouble{"state_unavailable", err}
+	}
+	d, err := w.delete(ctx, h, subjects)
+	if err != nil {
+		return nil, err
+	}
+	return w.record(ctx, h, &d, lost)
+}
+
+// panicked is a panic inside the table's Delete: where, and nothing of what.
+// Neither the value nor the arguments of the frames are kept, since both may
+// be what rows were compared with.
+type panicked struct{ frames []string }
+
+func (*panicked) Error() string { return "delete panicked" }
+
+func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject) (d storage.Deleted, err error) {
+	defer func() {
+		if recover() != nil {
+			err = &panicked{callers()}
+		}
+	}()
+	return w.table.Delete(ctx, storage.Deletion{
+		Batch: w.batch(h.number, h.intent), Subjects: subjects, Now: w.d.store.Now,
+		Approve: func(ctx context.Context, m storage.Matched) ([]bool, error) {
+			held := make([]bool, len(m.Rows))
+			for i, rows := range m.Rows {
+				if !w.conf.Limits.Exceeded(rows, m.LiveRows) {
+					continue
+				}
+				released, err := w.d.store.IsReleased(ctx, h.intent.Requests[i])
+				if err != nil {
+					return nil, &trouble{"state_unavailable", err}
+				}
+				held[i] = !released
+			}
+			return held, nil
+		},
+	})
+}
+
+func callers() []string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	var list []string
+	for {
+		f, more := frames.Next()
+		list = append(list, fmt.Sprintf("%s:%d", f.Function, f.Line))
+		if !more {
+			return list
+		}
+	}
+}
+
+// load reads the identities of the requests. lost tells, per request, why it
+// can never be deleted.
+func (w *worker) load(ctx context.Context, ids []pipeline.RequestID) (subjects []storage.Subject, lost []string, err error) {
+	subjects, lost = make([]storage.Subject, len(ids)), make([]string, len(ids))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, id := range ids {
+		g.Go(func() error {
+			r, err := w.d.store.Record(gctx, id)
+			if err != nil && !errors.Is(err, storage.ErrNotFound) {
+				return err
+			}
+			var identities []pipeline.Identity
+			if err == nil {
+				identities, err = w.d.store.Unseal(gctx, r)
+			}
+			switch {
+			case errors.Is(err, storage.ErrNotFound), errors.Is(err, pipeline.ErrSealed):
+				lost[i] = pipeline.CodeUnreadable
+			case errors.Is(err, pipeline.ErrShredded):
+				lost[i] = pipeline.CodeKeyShredded
+			case err != nil:
+				return err
+			default:
+				subjects[i].Keys = w.conf.Keys(identities)
+				if len(subjects[i].Keys) == 0 {
+					lost[i] = pipeline.CodeNotMapped
+				}
+			}
+			return nil
+		})
+	}
+	return subjects, lost, g.Wait()
+}
+
+// record turns what a delete did into a closing record.
+func (w *worker) record(ctx context.Context, h *head, d *storage.Deleted, lost []string) (*closed, error) {
+	if len(d.Subjects) != len(h.intent.Requests) {
+		return nil, fmt.Errorf("batch %d: %d results for %d requests", h.number, len(d.Subjects), len(h.intent.Requests))
+	}
+	c := &closed{Committed: d.Committed, Version: d.Version, Kept: d.Kept, At: w.d.store.Now()}
+	for _, f := range d.Fragments {
+		c.Fragments = append(c.Fragments, fragment(f))
+	}
+	for i, s := range d.Subjects {
+		r := result{Request: h.intent.Requests[i], Rows: s.Rows}
+		switch {
+		case lost != nil && lost[i] != "" && s.Rows == 0:
+			r.State, r.Code = pipeline.Failed, lost[i]
+		case s.State == storage.SubjectHeld:
+			r.State = pipeline.Held
+		case s.State == storage.SubjectInvalid:
+			r.State, r.Code, r.Reason = pipeline.Failed, pipeline.CodeInvalidValue, s.Reason
+		default:
+			r.State = pipeline.Hidden
+		}
+		c.Results = append(c.Results, r)
+	}
+	for _, o := range h.intent.Origins {
+		if err := w.addOrigin(ctx, c, o); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// addOrigin counts what a batch that was given up did after all.
+func (w *worker) addOrigin(ctx context.Context, c *closed, origin int64) error {
+	i, err := w.log.intentOf(ctx, origin)
+	if err != nil {
+		return &trouble{"state_unavailable", err}
+	}
+	d, ok, err := w.table.Committed(ctx, w.batch(origin, i))
+	if err != nil || !ok {
+		return err
+	}
+	for n, r := range c.Results {
+		at := slices.Index(i.Requests, r.Request)
+		if at < 0 || at >= len(d.Subjects) || r.State != pipeline.Hidden || d.Subjects[at].State != storage.SubjectDone {
+			continue
+		}
+		c.Results[n].Rows += d.Subjects[at].Rows
+	}
+	c.Version = max(c.Version, d.Version)
+	return nil
+}
+
+// failed decides what an error of an attempt means.
+func (w *worker) failed(ctx context.Context, h *head, k int, err error) error {
+	alive := context.WithoutCancel(ctx)
+	end := func() { // best effort: an attempt left behind only counts as a dead worker
+		if err := w.log.end(alive, h.number, k); err != nil {
+			w.logg.LogAttrs(ctx, slog.LevelDebug, "end attempt failed", slog.Int64("batch", h.number), slog.Any("error", err))
+		}
+	}
+	note := func(code string) {
+		w.logg.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.Int64("batch", h.number),
+			slog.String("code", code), slog.Int("requests", len(h.intent.Requests)), slog.Any("error", err))
+		if f := w.d.o.Metrics.Attempt; f != nil {
+			f(w.conf.Name, code)
+		}
+	}
+	var p *panicked
+	var t *trouble
+	switch {
+	case ctx.Err() != nil:
+		end()
+		return ctx.Err()
+	case errors.As(err, &p):
+		note(pipeline.CodePanicked)
+		w.logg.LogAttrs(ctx, slog.LevelError, "delete panicked", slog.Int64("batch", h.number), slog.Any("frames", p.frames))
+		end()
+		return w.giveUp(ctx, h, pipeline.CodePanicked)
+	case errors.As(err, &t):
+		end()
+		return err
+	}
+	for _, of := range []error{
+		storage.ErrRefused, storage.ErrCorrupt, storage.ErrNoTable,
+		storage.ErrBatchOrder, storage.ErrDenied, storage.ErrConflict,
+	} {
+		if errors.Is(err, of) {
+			end()
+			w.table = nil
+			err = tableTrouble(err)
+			note(err.(*trouble).code) //nolint:errorlint // made one line above
+			return err
+		}
+	}
+	// Neither says whose fault it is. A table that cannot even be asked for
+	// its last batch is in trouble itself.
+	if _, perr := w.table.LastBatch(ctx, w.app); perr != nil {
+		end()
+		w.table = nil
+		note("table_unavailable")
+		return tableTrouble(err)
+	}
+	note(pipeline.CodeDeleteFailed)
+	f := 1
+	if len(h.failures) > 0 {
+		f = slices.Max(h.failures) + 1
+	}
+	if ferr := w.log.fail(ctx, h.number, f, attempt{Worker: w.d.id, At: w.d.store.Now()}); ferr != nil {
+		err = errors.Join(err, ferr)
+	}
+	end()
+	return &trouble{pipeline.CodeDeleteFailed, fmt.Errorf("batch %d: %w", h.number, err)}
+}
+
+// giveUp closes a batch without effect: as two halves, or, if one request is
+// alone, with its failure. If it was committed after all, it is closed so.
+func (w *worker) giveUp(ctx context.Context, h *head, code string) error {
+	d, ok, err := w.table.Committed(ctx, w.batch(h.number, h.intent))
+	if err != nil {
+		w.table = nil
+		return tableTrouble(err)
+	}
+	ids := h.intent.Requests
+	var c *closed
+	switch {
+	case ok:
+		if c, err = w.record(ctx, h, &d, nil); err != nil {
+			return tableTrouble(err)
+		}
+	case len(ids) == 1:
+		c = &closed{
+			Version: storage.NoVersion, Code: code, At: w.d.store.Now(),
+			Results: []result{{Request: ids[0], State: pipeline.Failed, Code: code}},
+		}
+	default:
+		origins := append(slices.Clone(h.intent.Origins), h.number)
+		half := len(ids) / 2
+		c = &closed{
+			Version: storage.NoVersion, Code: code, At: w.d.store.Now(),
+			Split: []group{{Requests: ids[:half], Origins: origins}, {Requests: ids[half:], Origins: origins}},
+		}
+	}
+	w.logg.LogAttrs(ctx, slog.LevelWarn, "batch given up", slog.Int64("batch", h.number),
+		slog.String("code", code), slog.Int("requests", len(ids)), slog.Bool("committed", ok))
+	_, err = w.close(ctx, h, c)
+	return err
+}
+
+// beating gives signs of life until the returned function is called.
+func (w *worker) beating(ctx context.Context, n int64) (stop func()) {
+	if w.d.o.Patience < 0 {
+		return func() {} // nobody looks
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(w.d.o.Beat)
+		defer tick.Stop()
+		for {
+			if err := w.log.beat(ctx, n, attempt{w.d.id, w.d.store.Now()}); err != nil && ctx.Err() == nil {
+				w.logg.LogAttrs(ctx, slog.LevelDebug, "beat failed", slog.Int64("batch", n), slog.Any("error", err))
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// wait gives another worker the time to finish its batch. It reports true once
+// the batch is closed, false when it is to be taken over.
+func (w *worker) wait(ctx context.Context, h *head) (closed bool, err error) {
+	if w.d.o.Patience < 0 {
+		return false, nil
+	}
+	last, err := w.log.pulse(ctx, h.number)
+	if err != nil {
+		return false, &trouble{"state_unavailable", err}
+	}
+	if last.Worker == w.d.id || last.Worker == "" && h.intent.Worker == w.d.id {
+		return false, nil
+	}
+	tick := time.NewTicker(min(w.d.o.Beat, w.d.o.Patience))
+	defer tick.Stop()
+	for changed := time.Now(); time.Since(changed) < w.d.o.Patience; {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-tick.C:
+		}
+		c, err := w.log.closedOf(ctx, h.number)
+		if err != nil {
+			return false, &trouble{"state_unavailable", err}
+		}
+		if c != nil {
+			return true, nil
+		}
+		p, err := w.log.pulse(ctx, h.number)
+		if err != nil {
+			return false, &trouble{"state_unavailable", err}
+		}
+		if p != last {
+			last, changed = p, time.Now()
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,194 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/google/uuid"
+
+	"delenda/events"
+	"delenda/pipeline"
+)
+
+// Consumer takes requests from delenda.intake.{source} and answers each on
+// delenda.outcome.{source} before it acknowledges.
+type Consumer struct {
+	Intake  *Intake
+	Keys    *Keys
+	Fetch   pipeline.Fetch
+	Publish pipeline.Publish
+	Sources []string // others are refused
+	// Plain also takes bodies that are not encrypted. They then lie in the
+	// stream in clear until they are acknowledged.
+	Plain bool
+	// MaxDeliveries is after how many deliveries a message is given up, with a
+	// dead letter; zero is 20. It is looked at before the message.
+	MaxDeliveries int
+	Logger        *slog.Logger // none if nil
+}
+
+const consumerBatch = 64
+
+// Run works until ctx is done.
+func (c *Consumer) Run(ctx context.Context) error {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(250*time.Millisecond),
+		backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
+	for ctx.Err() == nil {
+		err := c.step(ctx)
+		if err == nil {
+			pause.Reset()
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		c.Logger.LogAttrs(ctx, slog.LevelWarn, "intake paused", slog.Any("error", err))
+		timer := time.NewTimer(pause.NextBackOff())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+func (c *Consumer) step(ctx context.Context) error {
+	messages, err := c.Fetch(ctx, 1, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	if len(messages) > 0 {
+		more, err := c.Fetch(ctx, consumerBatch, 0)
+		if err != nil {
+			c.Logger.LogAttrs(ctx, slog.LevelDebug, "fetch failed", slog.Any("error", err))
+		}
+		messages = append(messages, more...)
+	}
+	for i, m := range messages {
+		if err := c.handle(context.WithoutCancel(ctx), m); err != nil {
+			for _, rest := range messages[i:] {
+				_ = rest.Nak(context.WithoutCancel(ctx), retryDelay(rest.Deliveries))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func retryDelay(deliveries int) time.Duration {
+	return min(time.Second<<min(max(deliveries-1, 0), 6), time.Minute)
+}
+
+// handle answers one message. An error means that it must come again.
+func (c *Consumer) handle(ctx context.Context, m pipeline.Message) error {
+	source := strings.TrimPrefix(m.Subject, events.IntakeSubject(""))
+	if !c.knows(source) {
+		// Nobody to answer: outcome subjects exist for configured sources only.
+		return c.giveUp(ctx, m, "unknown_source")
+	}
+	limit := c.MaxDeliveries
+	if limit == 0 {
+		limit = 20
+	}
+	if m.Deliveries > limit {
+		p := problem(http.StatusInternalServerError, "gave_up", "", "the message was given up")
+		if err := c.answer(ctx, source, m, nil, p); err != nil {
+			return err
+		}
+		return c.giveUp(ctx, m, "too_many_deliveries")
+	}
+	rec, err := c.accept(ctx, source, m)
+	p := (*Problem)(nil)
+	if err != nil && !errors.As(err, &p) {
+		return fmt.Errorf("handle message %d: %w", m.Sequence, err)
+	}
+	if err := c.answer(ctx, source, m, rec, p); err != nil {
+		return err
+	}
+	return m.Ack(ctx)
+}
+
+func (c *Consumer) knows(source string) bool {
+	for _, s := range c.Sources {
+		if s == source {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Consumer) accept(ctx context.Context, source string, m pipeline.Message) (*pipeline.Record, error) {
+	if len(m.Data) > 2*MaxBody {
+		return nil, problem(http.StatusRequestEntityTooLarge, "too_large", "", "the message has more than %d bytes", 2*MaxBody)
+	}
+	body := m.Data
+	switch {
+	case isJWE(body):
+		var p *Problem
+		if body, p = c.Keys.open(body); p != nil {
+			return nil, p
+		}
+	case !c.Plain:
+		return nil, problem(http.StatusUnsupportedMediaType, "not_encrypted", "", "only JWE to a published key is taken")
+	case len(body) > MaxBody:
+		return nil, problem(http.StatusRequestEntityTooLarge, "too_large", "", "the body has more than %d bytes", MaxBody)
+	}
+	return c.Intake.Accept(ctx, source, body)
+}
+
+func (c *Consumer) answer(ctx context.Context, source string, m pipeline.Message, rec *pipeline.Record, p *Problem) error {
+	a := events.IntakeAnswered{IntakeSequence: m.Sequence, Status: http.StatusAccepted}
+	if u, err := uuid.Parse(m.ID); err == nil && strings.EqualFold(u.String(), m.ID) {
+		a.MessageID = u.String()
+	}
+	if p != nil {
+		a.Status, a.Code, a.Field = p.Status, p.Code, p.Field
+	} else {
+		a.Accepted, a.Request = true, string(rec.ID)
+	}
+	store := c.Intake.store
+	e, err := events.New(store.Source("ingest"), events.TypeIntakeAnswered, events.OutcomeSubject(source),
+		fmt.Sprintf("%d/%s/%d/%s", m.Sequence, a.Request, a.Status, a.Code), store.Now(), a)
+	if err != nil {
+		return err
+	}
+	if err := c.Publish(ctx, e); err != nil {
+		return fmt.Errorf("answer message %d: %w", m.Sequence, err)
+	}
+	if f := c.Intake.o.Metrics.Answered; f != nil {
+		f(source, a.Status, a.Code)
+	}
+	return nil
+}
+
+// giveUp ends a message with a dead letter, which holds the message only if
+// that is ciphertext.
+func (c *Consumer) giveUp(ctx context.Context, m pipeline.Message, code string) error {
+	store := c.Intake.store
+	d := events.DeadLetter{
+		Subject: m.Subject, Stream: m.Stream, Sequence: m.Sequence,
+		Code: code, Deliveries: m.Deliveries, At: store.Now(),
+	}
+	if isJWE(m.Data) {
+		d.Payload = m.Data
+	}
+	e, err := events.New(store.Source("ingest"), events.TypeDeadLetter, events.DeadSubject("intake"),
+		fmt.Sprintf("%s/%d/%s", m.Stream, m.Sequence, code), store.Now(), d)
+	if err != nil {
+		return err
+	}
+	if err := c.Publish(ctx, e); err != nil {
+		return fmt.Errorf("give up message %d: %w", m.Sequence, err)
+	}
+	return m.Term(ctx, code)
+}
