@@ -217,7 +217,7 @@ func (s *signerGCS) sign(_ context.Context, key string, ttl time.Duration) (stri
 		GoogleAccessID: s.key.accessID,
 		PrivateKey:     s.key.privateKey,
 		Method:         http.MethodGet,
-		Expires:        time.Now().Add(ttl),
+		Expires:        time.Now().Add(ttl + 900*time.Millisecond), // the SDK cuts what is left to whole seconds
 		Scheme:         gcs.SigningSchemeV4,
 		Hostname:       s.host,
 		Insecure:       s.scheme == "http",

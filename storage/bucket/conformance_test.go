@@ -1,6 +1,7 @@
 package bucket_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -42,4 +43,11 @@ func TestDirectoryConforms(t *testing.T) {
 		t.Helper()
 		return open(t, filepath.Join(t.TempDir(), "made", "on demand"))
 	})
+}
+
+func TestDirectoryHasOneWinnerAmongProcesses(t *testing.T) {
+	t.Parallel()
+	storagetest.BucketProcesses(t, 500,
+		func(t *testing.T) string { t.Helper(); return t.TempDir() },
+		func(ctx context.Context, url string) (storage.Bucket, error) { return bucket.Open(ctx, url, nil) })
 }
