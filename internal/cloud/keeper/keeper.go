@@ -6,8 +6,6 @@
 // that start at once one makes it. A file that others may read is refused. Whoever
 // loses it loses every identity that is still sealed, and the installation's
 // ids: keep a copy, apart from the state prefix.
-//
-// A *secrets.Keeper is safe for concurrent use.
 package keeper
 
 import (
@@ -33,14 +31,44 @@ const (
 	keyDirMode  = 0o700
 )
 
+// ErrWrongKey: the key file is not the one that sealed this. Nothing but the
+// right file helps.
+var ErrWrongKey = errors.New("the key file is not the one that sealed this state")
+
+// Keeper wraps and unwraps keys. It is safe for concurrent use.
+type Keeper struct {
+	keeper *secrets.Keeper
+	path   string // of a local key file
+}
+
+// Encrypt wraps a key.
+func (k *Keeper) Encrypt(ctx context.Context, plaintext []byte) ([]byte, error) {
+	return k.keeper.Encrypt(ctx, plaintext)
+}
+
+// Decrypt unwraps a key: ErrWrongKey if it was wrapped under another file's.
+func (k *Keeper) Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error) {
+	p, err := k.keeper.Decrypt(ctx, ciphertext)
+	if err != nil && k.path != "" && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: %s", ErrWrongKey, k.path)
+	}
+	return p, err
+}
+
+// Close releases the keeper.
+func (k *Keeper) Close() error { return k.keeper.Close() }
+
 // Open opens the keeper at a plain path, a file URL, or the URL of a key
 // service. A local file that is not there is made; created tells. The caller
 // closes the keeper.
-func Open(ctx context.Context, rawURL string) (k *secrets.Keeper, created bool, err error) {
+func Open(ctx context.Context, rawURL string) (k *Keeper, created bool, err error) {
 	path, local := strings.CutPrefix(rawURL, "file://")
 	if !local && strings.Contains(rawURL, "://") {
-		k, err := openService(ctx, rawURL)
-		return k, false, err
+		service, err := openService(ctx, rawURL)
+		if err != nil {
+			return nil, false, err
+		}
+		return &Keeper{keeper: service}, false, nil
 	}
 	key, err := readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +79,7 @@ func Open(ctx context.Context, rawURL string) (k *secrets.Keeper, created bool, 
 	if err != nil {
 		return nil, false, fmt.Errorf("open keeper: %w", err)
 	}
-	return localsecrets.NewKeeper(key), created, nil
+	return &Keeper{localsecrets.NewKeeper(key), path}, created, nil
 }
 
 // openService opens a key service. A URL may hold a key or credentials, so

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,25 @@ func TestALocalKeyIsMadeOnceForItsOwnerOnly(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
 		t.Errorf("left behind: %v", entries)
+	}
+}
+
+func TestWhatAnotherKeySealedIsTheWrongKey(t *testing.T) {
+	t.Parallel()
+	one, _, err := Open(t.Context(), filepath.Join(t.TempDir(), "keeper.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := Open(t.Context(), filepath.Join(t.TempDir(), "keeper.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := one.Encrypt(t.Context(), []byte("key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Decrypt(t.Context(), sealed); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("got %v", err)
 	}
 }
 
