@@ -17,8 +17,8 @@ func erases(stream string) bool {
 	return stream == events.StreamRequests || stream == events.StreamIntake
 }
 
-// EraseLimit is the largest fetch whose messages are erased one by one, see
-// Message.Ack.
+// EraseLimit is how many unanswered messages of a Consumer are erased one by
+// one, see Message.Ack.
 const EraseLimit = 256
 
 // Ack says that the message is done. Once it returned nil the message is not
@@ -28,12 +28,13 @@ const EraseLimit = 256
 // On the intake and requests streams Ack also erases: the server overwrites the
 // record with random bytes in the stream's file (a new file that replaces the
 // old one; the file system frees the old one's blocks). That rewrites a file of
-// up to 4 MiB for each message. So messages of a fetch of more than EraseLimit
-// are only removed: their bytes go when no message is left in their file, or when
-// the server compacts it at its sync interval, which spares the newest file. What
-// such bytes hold is ciphertext, and worthless once its key is shredded.
+// up to 4 MiB for each message. So while more than EraseLimit messages of the
+// Consumer wait for an answer, Ack only removes: bytes go when no message is left
+// in their file, or when the server compacts it at its sync interval, which spares
+// the newest file. What such bytes hold is ciphertext, and worthless once its key
+// is shredded.
 func (m *Message) Ack(ctx context.Context) error {
-	if erases(m.Stream) && !m.bulk {
+	if erases(m.Stream) && !m.consumer.many() {
 		return m.erase(ctx, "ack")
 	}
 	return m.answer(ctx, "ack", m.msg.DoubleAck)
@@ -41,7 +42,7 @@ func (m *Message) Ack(ctx context.Context) error {
 
 // Term says that the message must not be delivered again although it was not
 // done; the reason, a code, goes into the server's advisory. Bytes are erased as
-// by Ack, in every fetch; an erased message raises no advisory. Record a dead
+// by Ack, however many wait; an erased message raises no advisory. Record a dead
 // letter first.
 func (m *Message) Term(ctx context.Context, reason string) error {
 	if erases(m.Stream) {
@@ -51,7 +52,7 @@ func (m *Message) Term(ctx context.Context, reason string) error {
 		if err := m.msg.TermWithReason(reason); err != nil {
 			return err
 		}
-		return m.bus.nc.FlushWithContext(ctx)
+		return m.consumer.bus.nc.FlushWithContext(ctx)
 	})
 }
 
@@ -61,7 +62,7 @@ func (m *Message) Nak(ctx context.Context, delay time.Duration) error {
 		if err := m.msg.NakWithDelay(delay); err != nil {
 			return err
 		}
-		return m.bus.nc.FlushWithContext(ctx)
+		return m.consumer.bus.nc.FlushWithContext(ctx)
 	})
 }
 
@@ -71,23 +72,23 @@ func (m *Message) InProgress(ctx context.Context) error {
 		if err := m.msg.InProgress(); err != nil {
 			return err
 		}
-		return m.bus.nc.FlushWithContext(ctx)
+		return m.consumer.bus.nc.FlushWithContext(ctx)
 	})
 }
 
 func (m *Message) answer(ctx context.Context, kind string, do func(context.Context) error) error {
-	err := m.bus.run(ctx, kind, m.Subject, do)
-	if errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-		return nil
+	err := m.consumer.bus.run(ctx, kind, m.Subject, do)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		return fmt.Errorf("%s message %d of %s: %w", kind, m.Sequence, m.Stream, err)
 	}
-	if err != nil {
-		return fmt.Errorf("%s message %d of %s: %w", kind, m.Sequence, m.Stream, classify(err))
+	if kind != "progress" {
+		m.consumer.answered(m.Sequence)
 	}
 	return nil
 }
 
 func (m *Message) erase(ctx context.Context, kind string) error {
 	return m.answer(ctx, kind, func(ctx context.Context) error {
-		return m.bus.secureDelete(ctx, &m.Record)
+		return m.consumer.bus.secureDelete(ctx, &m.Record)
 	})
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,8 +62,9 @@ type Options struct {
 	Heartbeat time.Duration // of watches and followers; DefaultHeartbeat if zero
 	Logger    *slog.Logger  // connection changes; none if nil
 
-	// Intercept, when not nil, is called around every operation in place of do
-	// and decides whether to call it: for metrics, and for fault sweeps.
+	// Intercept, when not nil, is called in place of every operation and decides
+	// whether to do it: for metrics, and for fault sweeps. What do returns
+	// matches this package's errors.
 	Intercept func(ctx context.Context, op Op, do func(context.Context) error) error
 }
 
@@ -84,6 +87,7 @@ type Bus struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change of the connection
 	streams map[string]jetstream.Stream
+	pinned  map[string]*Consumer // by stream/durable
 }
 
 // Connect opens a connection. ErrDisconnected when no server answers, or it
@@ -94,7 +98,7 @@ func Connect(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{
 		timeout: o.Timeout, heartbeat: o.Heartbeat, log: o.Logger, intercept: o.Intercept,
 		closed: make(chan struct{}), changed: make(chan struct{}),
-		streams: map[string]jetstream.Stream{},
+		streams: map[string]jetstream.Stream{}, pinned: map[string]*Consumer{},
 	}
 	if b.timeout <= 0 {
 		b.timeout = DefaultTimeout
@@ -263,10 +267,18 @@ func (b *Bus) signal() {
 	b.changed = make(chan struct{})
 }
 
-// Drain ends the bus in order: subscriptions are drained, what was published
-// is flushed, the connection is closed. When ctx ends first it is cut short.
-// The Bus cannot be used again.
+// Drain ends the bus in order: tables are let go for other replicas,
+// subscriptions are drained, what was published is flushed, the connection is
+// closed. When ctx ends first it is cut short. The Bus cannot be used again.
 func (b *Bus) Drain(ctx context.Context) error {
+	b.mu.Lock()
+	pinned := slices.Collect(maps.Values(b.pinned))
+	b.mu.Unlock()
+	for _, c := range pinned {
+		if b.Connected() {
+			_ = c.unpin(ctx) // otherwise the pin runs out
+		}
+	}
 	if err := b.nc.Drain(); err != nil {
 		b.nc.Close() // closed already, or disconnected: nothing to flush
 	}
@@ -295,10 +307,11 @@ func (b *Bus) around(ctx context.Context, kind, target string, do func(context.C
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	classified := func(ctx context.Context) error { return classify(do(ctx)) }
 	if b.intercept == nil {
-		return do(ctx)
+		return classified(ctx)
 	}
-	return b.intercept(ctx, Op{Kind: kind, Target: target}, do)
+	return b.intercept(ctx, Op{Kind: kind, Target: target}, classified)
 }
 
 // Redact returns a list of server URLs without user, password and query, for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,88 +40,77 @@ type Message struct {
 	// or the stream is lost.
 	Deliveries int
 
-	msg  jetstream.Msg
-	bus  *Bus
-	bulk bool // one of more than EraseLimit in its fetch
+	msg      jetstream.Msg
+	consumer *Consumer
 }
 
 // Consumer fetches the messages of one durable consumer.
 type Consumer struct {
 	bus     *Bus
-	cons    jetstream.Consumer
 	stream  string
 	durable string
 	target  string
 	group   string // priority group of a pinned consumer
-	pinned  bool   // the last Fetch found something, so the pin is probably ours
+	limit   int    // the server delivers no more unanswered messages than this
+
+	cons jetstream.Consumer // holds the pin; shared by all Consumers of the durable
+
+	mu   sync.Mutex
+	open map[uint64]struct{} // sequences that were fetched and not answered
 }
 
 // Consumer opens a durable consumer that Declare has made. ErrNoStream when it
 // does not exist.
 //
-// The work items of a table are pinned: as long as one Consumer keeps fetching
-// from them, Fetch of every other finds nothing. Topology.PinTTL after its last
-// Fetch, or at once when it is released, another takes over. Nothing depends on
+// The work items of a table are pinned: as long as one Bus keeps fetching from
+// them, Fetch of every other finds nothing. Topology.PinTTL after its last
+// Fetch, or at once when it is drained, another takes over. Nothing depends on
 // it: two replicas may still hold items of one table at a time.
 func (b *Bus) Consumer(ctx context.Context, stream, durable string) (*Consumer, error) {
-	c := &Consumer{bus: b, stream: stream, durable: durable, target: stream + "/" + durable}
+	c := &Consumer{bus: b, stream: stream, durable: durable, target: stream + "/" + durable, open: map[uint64]struct{}{}}
 	err := b.run(ctx, "consumer", c.target, func(ctx context.Context) (err error) {
 		c.cons, err = b.js.Consumer(ctx, stream, durable)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open consumer %s of %s: %w", durable, stream, classify(err))
+		return nil, fmt.Errorf("open consumer %s of %s: %w", durable, stream, err)
 	}
-	if cfg := c.cons.CachedInfo().Config; len(cfg.PriorityGroups) > 0 {
-		c.group = cfg.PriorityGroups[0]
+	cfg := c.cons.CachedInfo().Config
+	c.limit = cfg.MaxAckPending
+	if len(cfg.PriorityGroups) == 0 {
+		return c, nil
+	}
+	c.group = cfg.PriorityGroups[0]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.pinned[c.target]; old != nil {
+		c.cons = old.cons
+	} else {
+		b.pinned[c.target] = c
 	}
 	return c, nil
 }
 
-// Fetch returns up to max messages: as soon as it has max or MaxFetchBytes of
-// them, otherwise what came within wait. None within wait is an empty slice and
+// Fetch waits up to wait for a message and returns it with what else is there,
+// at most max messages and MaxFetchBytes. None within wait is an empty slice and
 // no error. With wait zero it returns what is there now.
 //
-// When ctx ends or the connection breaks while messages have already come, they
-// are returned without an error; the next call reports it.
+// When ctx ends or the connection breaks after messages have come, they are
+// returned without an error; the next call reports it.
 func (c *Consumer) Fetch(ctx context.Context, max int, wait time.Duration) ([]*Message, error) {
 	var list []*Message
 	err := c.bus.around(ctx, "fetch", c.target, func(ctx context.Context) (err error) {
 		list, err = c.fetch(ctx, max, wait)
+		if errors.Is(err, nats.ErrNoResponders) {
+			err = fmt.Errorf("%w: %w", ErrNoStream, err)
+		}
 		return err
 	})
-	if errors.Is(err, nats.ErrNoResponders) {
-		err = fmt.Errorf("%w: %w", ErrNoStream, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("fetch from %s: %w", c.target, classify(err))
+		return nil, fmt.Errorf("fetch from %s: %w", c.target, err)
 	}
-	c.pinned = len(list) > 0 || c.pinned
-	if len(list) > EraseLimit {
-		for _, m := range list {
-			m.bulk = true
-		}
-	}
+	c.took(list)
 	return list, nil
-}
-
-// Release lets another replica fetch at once. The Consumer may fetch on.
-func (c *Consumer) Release(ctx context.Context) error {
-	if c.group == "" || !c.pinned {
-		return nil
-	}
-	c.pinned = false
-	err := c.bus.run(ctx, "release", c.target, func(ctx context.Context) error {
-		s, err := c.bus.stream(ctx, c.stream)
-		if err != nil {
-			return err
-		}
-		return s.UnpinConsumer(ctx, c.durable, c.group)
-	})
-	if err != nil {
-		return fmt.Errorf("release %s: %w", c.target, classify(err))
-	}
-	return nil
 }
 
 func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*Message, error) {
@@ -129,28 +119,36 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 	if !c.bus.Connected() {
 		return nil, ErrDisconnected
 	}
-	wait = maxWait(wait)
 	end := time.Now().Add(wait)
-	list, err := c.pull(ctx, changed, max, wait)
+	list, err := c.pull(ctx, changed, 1, wait)
 	if left := time.Until(end); errors.Is(err, jetstream.ErrPinIDMismatch) && left > 0 {
 		// The table went to another replica. The client has forgotten its pin
 		// now: wait in line with the others.
-		list, err = c.pull(ctx, changed, max, maxWait(left))
+		list, err = c.pull(ctx, changed, 1, left)
 	}
 	switch {
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, jetstream.ErrPinIDMismatch):
 		return nil, nil
+	case err != nil || len(list) == 0 || max == 1:
+		return list, err
 	}
-	return list, err
+	more, _ := c.pull(ctx, changed, max-1, 0) // an error shows again at the next call
+	return append(list, more...), nil
 }
 
+// leastWait gives every pull request an expiry: without one the server would
+// keep it. What is there comes before it expires, however far the server is.
+const leastWait = 10 * time.Millisecond
+
 // pull sends one pull request. Its error is nil if any message came.
-func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, max int, wait time.Duration) ([]*Message, error) {
-	opts := []jetstream.FetchOpt{jetstream.FetchMaxWait(wait), jetstream.FetchMaxBytes(MaxFetchBytes)}
+func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, count int, wait time.Duration) ([]*Message, error) {
+	opts := []jetstream.FetchOpt{
+		jetstream.FetchMaxWait(max(wait, leastWait)), jetstream.FetchMaxBytes(MaxFetchBytes),
+	}
 	if c.group != "" {
 		opts = append(opts, jetstream.FetchPriorityGroup(c.group))
 	}
-	batch, err := c.cons.Fetch(max, opts...)
+	batch, err := c.cons.Fetch(count, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +159,7 @@ func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, max int, w
 			if !ok {
 				return list, unless(len(list) > 0, batch.Error())
 			}
-			message, err := c.bus.message(m)
+			message, err := c.message(m)
 			if err != nil {
 				return nil, err
 			}
@@ -190,11 +188,7 @@ func unless(some bool, err error) error {
 	return err
 }
 
-// maxWait gives every pull request an expiry: without one the server would keep
-// it. What is there comes before it expires, however far the server is.
-func maxWait(wait time.Duration) time.Duration { return max(wait, 10*time.Millisecond) }
-
-func (b *Bus) message(m jetstream.Msg) (*Message, error) {
+func (c *Consumer) message(m jetstream.Msg) (*Message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, err
@@ -202,6 +196,42 @@ func (b *Bus) message(m jetstream.Msg) (*Message, error) {
 	return &Message{
 		Record:     *record(m, meta),
 		Deliveries: int(min(meta.NumDelivered, 1<<30)),
-		msg:        m, bus: b,
+		msg:        m, consumer: c,
 	}, nil
+}
+
+// took notes messages that wait for an answer.
+func (c *Consumer) took(list []*Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.limit > 0 && len(c.open)+len(list) > c.limit {
+		clear(c.open) // the server has taken back some that were never answered
+	}
+	for _, m := range list {
+		c.open[m.Sequence] = struct{}{}
+	}
+}
+
+// many reports whether more messages than EraseLimit wait for an answer.
+func (c *Consumer) many() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) > EraseLimit
+}
+
+func (c *Consumer) answered(sequence uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, sequence)
+}
+
+// unpin lets other replicas fetch at once.
+func (c *Consumer) unpin(ctx context.Context) error {
+	return c.bus.run(ctx, "unpin", c.target, func(ctx context.Context) error {
+		s, err := c.bus.stream(ctx, c.stream)
+		if err != nil {
+			return err
+		}
+		return s.UnpinConsumer(ctx, c.durable, c.group)
+	})
 }

@@ -56,7 +56,7 @@ func (b *Bus) RemoveDead(ctx context.Context, sequence uint64) error {
 		err = b.run(ctx, "erase", r.Subject, func(ctx context.Context) error { return b.secureDelete(ctx, r) })
 	}
 	if err != nil {
-		return fmt.Errorf("remove dead letter %d: %w", sequence, classify(err))
+		return fmt.Errorf("remove dead letter %d: %w", sequence, err)
 	}
 	return nil
 }
@@ -132,5 +132,5 @@ func (b *Bus) stored(ctx context.Context, stream string, sequence uint64, opts .
 		}
 		return nil
 	})
-	return r, classify(err)
+	return r, err
 }

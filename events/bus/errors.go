@@ -52,7 +52,7 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, ErrNoStream), errors.Is(err, ErrDisconnected):
 		return err
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return fmt.Errorf("%w: %w", ErrNotFound, err)

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -53,7 +52,7 @@ func (b *Bus) Follow(ctx context.Context, stream string, o FollowOptions) iter.S
 		}
 	}
 	return func(yield func(Update, error) bool) {
-		_ = b.follow(ctx, stream, cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+		b.follow(ctx, stream, cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 			if m == nil {
 				return yield(Update{CaughtUp: true}, nil)
 			}
@@ -72,7 +71,7 @@ func (k *KV) Watch(ctx context.Context, pattern string) iter.Seq2[*Entry, error]
 		FilterSubjects: []string{prefix + pattern}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	}
 	return func(yield func(*Entry, error) bool) {
-		_ = k.bus.follow(ctx, "KV_"+k.bucket, cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+		k.bus.follow(ctx, "KV_"+k.bucket, cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
 			if m == nil {
 				return yield(nil, nil)
 			}
@@ -91,23 +90,18 @@ func (k *KV) Watch(ctx context.Context, pattern string) iter.Seq2[*Entry, error]
 func (b *Bus) follow(
 	ctx context.Context, stream string, cfg jetstream.ConsumerConfig,
 	emit func(jetstream.Msg, *jetstream.MsgMetadata) bool, fail func(error),
-) error {
-	parent := ctx
+) {
+	stopped := false
 	err := b.around(ctx, "follow", stream, func(ctx context.Context) error {
-		return b.session(ctx, stream, cfg, emit)
+		return b.session(ctx, stream, cfg, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
+			stopped = !emit(m, meta)
+			return !stopped
+		})
 	})
-	switch {
-	case err == nil, errors.Is(err, errStopped):
-		return nil
-	case parent.Err() != nil:
-		return nil
+	if err != nil && !stopped && ctx.Err() == nil {
+		fail(fmt.Errorf("follow %s: %w", stream, err))
 	}
-	err = fmt.Errorf("follow %s: %w", stream, classify(err))
-	fail(err)
-	return err
 }
-
-var errStopped = errors.New("stopped by the caller")
 
 func (b *Bus) session(
 	ctx context.Context, stream string, cfg jetstream.ConsumerConfig,
@@ -147,7 +141,7 @@ func (b *Bus) session(
 	waiting := cons.CachedInfo().NumPending
 	caughtUp := waiting == 0
 	if caughtUp && !emit(nil, nil) {
-		return errStopped
+		return nil
 	}
 	for next := uint64(1); ; next++ {
 		m, err := msgs.Next(jetstream.NextContext(ctx))
@@ -162,12 +156,12 @@ func (b *Bus) session(
 			return fmt.Errorf("%w: a message is missing", ErrDisconnected)
 		}
 		if !emit(m, meta) {
-			return errStopped
+			return nil
 		}
 		if !caughtUp && (next >= waiting || meta.NumPending == 0) {
 			caughtUp = true
 			if !emit(nil, nil) {
-				return errStopped
+				return nil
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (k *KV) run(ctx context.Context, kind, key string, do func(context.Context)
 		return fmt.Errorf("%s %q: %w", kind, target, jetstream.ErrInvalidKey)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", kind, target, classify(err))
+		return fmt.Errorf("%s %s: %w", kind, target, err)
 	}
 	return nil
 }

@@ -73,8 +73,8 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (Stored, error) {
 	case err == nil:
 		return s, nil
 	case neverSent(err):
-		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrNotStored, classify(err))
+		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrNotStored, err)
 	default:
-		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrUnclear, classify(err))
+		return s, fmt.Errorf("publish on %s: %w: %w", m.Subject, ErrUnclear, err)
 	}
 }

@@ -150,7 +150,7 @@ func (b *Bus) Declare(ctx context.Context, t Topology) error {
 	for _, want := range t.streams() {
 		err := b.run(ctx, "declare", want.Name, func(ctx context.Context) error { return b.declareStream(ctx, want) })
 		if err != nil {
-			return fmt.Errorf("declare stream %s: %w", want.Name, classify(err))
+			return fmt.Errorf("declare stream %s: %w", want.Name, err)
 		}
 	}
 	for _, d := range t.durables() {
@@ -158,7 +158,7 @@ func (b *Bus) Declare(ctx context.Context, t Topology) error {
 			return b.declareConsumer(ctx, d)
 		})
 		if err != nil {
-			return fmt.Errorf("declare consumer %s of %s: %w", d.config.Durable, d.stream, classify(err))
+			return fmt.Errorf("declare consumer %s of %s: %w", d.config.Durable, d.stream, err)
 		}
 	}
 	for _, bucket := range []string{events.KVHeads} {
@@ -166,7 +166,7 @@ func (b *Bus) Declare(ctx context.Context, t Topology) error {
 			return b.declareBucket(ctx, bucket, t.Replicas)
 		})
 		if err != nil {
-			return fmt.Errorf("declare bucket %s: %w", bucket, classify(err))
+			return fmt.Errorf("declare bucket %s: %w", bucket, err)
 		}
 	}
 	return nil

@@ -118,20 +118,25 @@ func TestATableStaysWithOneReplicaUntilItIsReleasedOrGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := consumer(t, a, "customers"), consumer(t, b, "customers")
-	publish(t, a, item(t, "customers", "r1"), item(t, "customers", "r2"), item(t, "customers", "r3"), item(t, "customers", "r4"))
+	publish(t, a, item(t, "customers", "r1"), item(t, "customers", "r2"), item(t, "customers", "r3"), item(t, "customers", "r4"), item(t, "customers", "r5"))
 	fetch(t, first, 1)
 	if list, err := second.Fetch(t.Context(), 1, 100*time.Millisecond); err != nil || len(list) != 0 {
 		t.Fatalf("the other replica got %d messages, %v", len(list), err)
 	}
 	fetch(t, first, 1)
-	if err := first.Release(t.Context()); err != nil {
+	fetch(t, consumer(t, a, "customers"), 1) // the pin is the process's
+	if err := a.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	fetch(t, second, 1)
-	// The second stops fetching; the first gets the table without its help.
 	start := time.Now()
-	fetch(t, first, 1)
+	fetch(t, second, 1)
+	if took := time.Since(start); took > ttl/2 {
+		t.Errorf("took over from a drained replica after %v", took)
+	}
+	// The second stops fetching; another gets the table without its help.
+	start = time.Now()
+	fetch(t, consumer(t, s.Connect(t, bus.Options{}), "customers"), 1)
 	if took := time.Since(start); took > 5*ttl {
-		t.Errorf("took over after %v", took)
+		t.Errorf("took over from a silent replica after %v", took)
 	}
 }
