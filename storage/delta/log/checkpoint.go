@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"delenda/storage"
+	"delenda/storage/delta/internal/arrowfile"
 )
 
 const (
@@ -146,7 +147,7 @@ func (c *checkpoint) rows(ctx context.Context, b storage.Bucket, kind string) it
 // only their columns are read.
 func readParquet(ctx context.Context, b storage.Bucket, info storage.Info, kinds ...string) iter.Seq2[*Action, error] {
 	return func(yield func(*Action, error) bool) {
-		r, err := openParquet(ctx, b, info)
+		r, err := arrowfile.Open(ctx, b, info)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -157,7 +158,7 @@ func readParquet(ctx context.Context, b storage.Bucket, info storage.Info, kinds
 			return
 		}
 		var rr pqarrow.RecordReader
-		err = guard(info.Key, func() error {
+		err = arrowfile.Guard(info.Key, func() error {
 			fr, err := pqarrow.NewFileReader(r, pqarrow.ArrowReadProperties{BatchSize: checkpointBatch}, memory.DefaultAllocator)
 			if err != nil {
 				return err
@@ -174,7 +175,7 @@ func readParquet(ctx context.Context, b storage.Bucket, info storage.Info, kinds
 		for {
 			var batch []Action
 			more := false
-			err := guard(info.Key, func() error {
+			err := arrowfile.Guard(info.Key, func() error {
 				if more = rr.Next(); !more {
 					return rr.Err()
 				}

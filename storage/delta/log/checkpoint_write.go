@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"delenda/storage"
+	"delenda/storage/delta/internal/arrowfile"
 )
 
 const (
@@ -43,7 +44,7 @@ func WriteCheckpoint(ctx context.Context, b storage.Bucket, s *Snapshot, now tim
 	done := make(chan error, 1)
 	var counts checkpointCounts
 	go func() {
-		err := guard(CheckpointKey(s.Version), func() error { return s.encodeCheckpoint(ctx, pw, now, &counts) })
+		err := arrowfile.Guard(CheckpointKey(s.Version), func() error { return s.encodeCheckpoint(ctx, pw, now, &counts) })
 		_ = pw.CloseWithError(err) // always nil; the reader sees err
 		done <- err
 	}()
@@ -97,7 +98,7 @@ func (c countingWriter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	*c.n += int64(n)
 	if err != nil {
-		err = ioError{err}
+		err = arrowfile.IOError{Err: err}
 	}
 	return n, err
 }
@@ -142,7 +143,7 @@ func (s *Snapshot) checkpointRows(ctx context.Context, now time.Time, rows *rowW
 	oldest := now.Add(-s.Metadata.interval("delta.deletedFileRetentionDuration", defaultRetention)).UnixMilli()
 	for r, err := range s.Tombstones(ctx) {
 		if err != nil {
-			return ioError{err}
+			return arrowfile.IOError{Err: err}
 		}
 		if r.DeletionTimestamp < oldest {
 			continue
@@ -153,7 +154,7 @@ func (s *Snapshot) checkpointRows(ctx context.Context, now time.Time, rows *rowW
 	}
 	for a, err := range s.Files(ctx) {
 		if err != nil {
-			return ioError{err}
+			return arrowfile.IOError{Err: err}
 		}
 		n.adds++
 		if err := rows.write(&Action{Add: &a}); err != nil {
@@ -393,4 +394,3 @@ func pointers(m map[string]string) map[string]*string {
 	}
 	return out
 }
-

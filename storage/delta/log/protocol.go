@@ -35,14 +35,14 @@ var readable = []string{
 
 // elsewhere are the features that put the truth about a table outside its log.
 var elsewhere = map[string][2]string{
-	"catalogManaged":              {"catalog_managed", "a catalog decides its commits"},
-	"catalogOwned-preview":        {"catalog_managed", "a catalog decides its commits"},
-	"coordinatedCommits-preview":  {"catalog_managed", "a commit coordinator decides its commits"},
-	"coordinatedCommits":          {"catalog_managed", "a commit coordinator decides its commits"},
+	"catalogManaged":               {"catalog_managed", "a catalog decides its commits"},
+	"catalogOwned-preview":         {"catalog_managed", "a catalog decides its commits"},
+	"coordinatedCommits-preview":   {"catalog_managed", "a commit coordinator decides its commits"},
+	"coordinatedCommits":           {"catalog_managed", "a commit coordinator decides its commits"},
 	"redirectReaderWriter-preview": {"redirected", "its data lives at another location"},
-	"redirectWriterOnly-preview":  {"redirected", "its data lives at another location"},
-	"adaptiveMetadata":            {"adaptive_metadata", "its log does not keep what erasure needs"},
-	"adaptiveMetadata-preview":    {"adaptive_metadata", "its log does not keep what erasure needs"},
+	"redirectWriterOnly-preview":   {"redirected", "its data lives at another location"},
+	"adaptiveMetadata":             {"adaptive_metadata", "its log does not keep what erasure needs"},
+	"adaptiveMetadata-preview":     {"adaptive_metadata", "its log does not keep what erasure needs"},
 }
 
 // CheckRead returns a *storage.Refusal if Delenda may not interpret a table

@@ -22,7 +22,6 @@ const (
 	propMappingMode      = "delta.columnMapping.mode"
 	metaPhysicalName     = "delta.columnMapping.physicalName"
 	metaColumnID         = "delta.columnMapping.id"
-	metaTypeChanges      = "delta.typeChanges"
 	metaCollations       = "__COLLATIONS"
 	kindStruct, kindList = "struct", "array"
 	kindMap              = "map"
@@ -82,26 +81,6 @@ func (f *Field) ID() (int32, bool) {
 		return 0, false
 	}
 	return id, true
-}
-
-// TypeChanges reports the [from, to] pairs by which the column was widened.
-func (f *Field) TypeChanges() ([][2]string, error) {
-	raw, ok := f.Metadata[metaTypeChanges]
-	if !ok {
-		return nil, nil
-	}
-	var changes []struct {
-		From string `json:"fromType"`
-		To   string `json:"toType"`
-	}
-	if json.Unmarshal(raw, &changes) != nil {
-		return nil, &storage.CorruptError{Offset: -1, Field: "schemaString", Reason: "malformed " + metaTypeChanges}
-	}
-	out := make([][2]string, len(changes))
-	for i, c := range changes {
-		out[i] = [2]string{c.From, c.To}
-	}
-	return out, nil
 }
 
 // Collated reports whether a string column compares by other rules than bytes.

@@ -1,4 +1,8 @@
-package log
+// Package arrowfile opens Parquet objects of a bucket with arrow-go, for what
+// needs whole values: checkpoints of the log and statistics. What the library
+// cannot read, or panics on, becomes storage.ErrCorrupt without its text, which
+// may quote content; failures of the store stay what they are.
+package arrowfile
 
 import (
 	"bytes"
@@ -14,13 +18,12 @@ import (
 	"delenda/storage"
 )
 
-// wholeObjectBytes is the size up to which a Parquet object is fetched in one
-// request; of larger ones each column chunk is.
+// wholeObjectBytes is the size up to which an object is fetched in one request.
 const wholeObjectBytes = 32 << 20
 
-// openParquet opens an object of the log. What the library cannot read, or
-// panics on, is ErrCorrupt.
-func openParquet(ctx context.Context, b storage.Bucket, info storage.Info) (r *file.Reader, err error) {
+// Open opens the object that info names. Objects of moderate size are fetched
+// whole; of larger ones each column chunk is, when it is read.
+func Open(ctx context.Context, b storage.Bucket, info storage.Info) (r *file.Reader, err error) {
 	var src parquet.ReaderAtSeeker
 	if info.SizeBytes <= wholeObjectBytes {
 		p, err := storage.ReadObject(ctx, b, info.Key, wholeObjectBytes)
@@ -31,16 +34,16 @@ func openParquet(ctx context.Context, b storage.Bucket, info storage.Info) (r *f
 	} else {
 		src = &ranged{ctx: ctx, bucket: b, key: info.Key, size: info.SizeBytes}
 	}
-	err = guard(info.Key, func() (err error) {
+	err = Guard(info.Key, func() (err error) {
 		r, err = file.NewParquetReader(src, file.WithReadProps(parquet.NewReaderProperties(memory.DefaultAllocator)))
 		return err
 	})
 	return r, err
 }
 
-// guard runs a call into the Parquet library. Its errors and panics mean
+// Guard runs a call into the Parquet library. Its errors and panics mean
 // malformed bytes, unless the store or the context failed.
-func guard(key string, f func() error) (err error) {
+func Guard(key string, f func() error) (err error) {
 	corrupt := func() error {
 		return &storage.CorruptError{Key: key, Offset: -1, Field: "parquet", Reason: "cannot be decoded"}
 	}
@@ -50,12 +53,12 @@ func guard(key string, f func() error) (err error) {
 		}
 	}()
 	err = f()
-	var io ioError
+	var io IOError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &io):
-		return io.error
+		return io.Err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, storage.ErrCorrupt):
 		return err
 	default:
@@ -63,10 +66,15 @@ func guard(key string, f func() error) (err error) {
 	}
 }
 
-// ioError marks a failure of the store among those of the library.
-type ioError struct{ error }
+// IOError marks a failure of the store among those of the library; Guard
+// returns what is in it.
+type IOError struct{ Err error }
 
-func (e ioError) Unwrap() error { return e.error }
+// Error returns the text of the failure.
+func (e IOError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e IOError) Unwrap() error { return e.Err }
 
 // ranged is an object as the Parquet library wants it: each ReadAt is one
 // ranged read.
@@ -85,14 +93,14 @@ func (r *ranged) ReadAt(p []byte, off int64) (int, error) {
 	n := min(int64(len(p)), r.size-off)
 	rc, err := r.bucket.Read(r.ctx, r.key, off, n)
 	if err != nil {
-		return 0, ioError{err}
+		return 0, IOError{Err: err}
 	}
 	got, err := io.ReadFull(rc, p[:n])
 	if cerr := rc.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return got, ioError{fmt.Errorf("read %q: %w", r.key, err)}
+		return got, IOError{Err: fmt.Errorf("read %q: %w", r.key, err)}
 	}
 	if got < len(p) {
 		return got, io.EOF
