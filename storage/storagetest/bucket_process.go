@@ -18,13 +18,12 @@ import (
 const (
 	raceURL    = "DELENDA_TEST_RACE_URL"
 	raceWriter = "DELENDA_TEST_RACE_WRITER"
-	raceKeys   = "DELENDA_TEST_RACE_KEYS"
 	processes  = 4
 )
 
 // BucketProcesses lets several processes race for put-if-absent on the same
-// keys of one bucket and checks that each key has one winner and holds what it
-// wrote. The processes are this test binary again, running the test that calls
+// keys of one bucket, all at once for each key, and checks that each key has one
+// winner and holds what it wrote. The processes are this test binary again, running the test that calls
 // this function: the function then takes a racer's part and setup is not
 // called. setup returns the URL of an empty bucket that all processes share;
 // open opens it, in every process.
@@ -41,29 +40,37 @@ func BucketProcesses(t *testing.T, keys int, setup func(t *testing.T) string, op
 	url := setup(t)
 	var racers []*racer
 	for i := range processes {
-		racers = append(racers, startRacer(t, url, i, keys))
+		racers = append(racers, startRacer(t, url, i))
 	}
 	for _, r := range racers {
-		r.expect(t, "ready")
-	}
-	for _, r := range racers {
-		if _, err := io.WriteString(r.in, "go\n"); err != nil {
-			t.Fatal(err)
+		if said, _ := r.next(); said != "ready" {
+			r.fail(t, said)
 		}
 	}
 	winners := make([]int, keys)
 	wins := make([]int, processes)
-	for i, r := range racers {
-		for line := range r.lines(t) {
-			k, err := strconv.Atoi(line)
-			if err != nil || k < 0 || k >= keys {
-				t.Fatalf("process %d says %q", i, line)
+	for k := range keys {
+		for _, r := range racers {
+			if _, err := fmt.Fprintln(r.in, k); err != nil {
+				t.Fatal(err)
 			}
-			if winners[k] != 0 {
+		}
+		for i, r := range racers {
+			switch said, _ := r.next(); {
+			case said == "lost":
+			case said != "won":
+				r.fail(t, said)
+			case winners[k] != 0:
 				t.Errorf("key %d was won by processes %d and %d", k, winners[k]-1, i)
+			default:
+				winners[k] = i + 1
+				wins[i]++
 			}
-			winners[k] = i + 1
-			wins[i]++
+		}
+	}
+	for _, r := range racers {
+		if err := errors.Join(r.in.Close(), r.drain()); err != nil {
+			t.Errorf("a racer ended with %v\n%s", err, r.log.String())
 		}
 	}
 	b, err := open(t.Context(), url)
@@ -83,12 +90,11 @@ func BucketProcesses(t *testing.T, keys int, setup func(t *testing.T) string, op
 func raceKey(k int) string          { return fmt.Sprintf("_log/%020d.json", k) }
 func raceBody(writer, k int) string { return fmt.Sprintf("process %d, key %d", writer, k) }
 
-// runRacer waits for the start, puts every key if absent and says which it won.
+// runRacer puts each key that it is told if absent, and says whether it won.
 func runRacer(t *testing.T, b storage.Bucket) {
 	t.Helper()
-	writer, errWriter := strconv.Atoi(os.Getenv(raceWriter))
-	keys, errKeys := strconv.Atoi(os.Getenv(raceKeys))
-	if err := errors.Join(errWriter, errKeys); err != nil {
+	writer, err := strconv.Atoi(os.Getenv(raceWriter))
+	if err != nil {
 		t.Fatal(err)
 	}
 	say := func(line string) {
@@ -97,19 +103,21 @@ func runRacer(t *testing.T, b storage.Bucket) {
 		}
 	}
 	say("ready")
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	for k := range keys {
-		err := b.Put(t.Context(), raceKey(k), strings.NewReader(raceBody(writer, k)), storage.PutOptions{IfAbsent: true})
+	for told := bufio.NewScanner(os.Stdin); told.Scan(); {
+		k, err := strconv.Atoi(told.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.Put(t.Context(), raceKey(k), strings.NewReader(raceBody(writer, k)), storage.PutOptions{IfAbsent: true})
 		switch {
 		case err == nil:
-			say(strconv.Itoa(k))
-		case !errors.Is(err, storage.ErrExists):
+			say("won")
+		case errors.Is(err, storage.ErrExists):
+			say("lost")
+		default:
 			t.Fatal(err)
 		}
 	}
-	say("done")
 }
 
 // racer is one process of a race.
@@ -120,11 +128,11 @@ type racer struct {
 	log strings.Builder
 }
 
-func startRacer(t *testing.T, url string, writer, keys int) *racer {
+func startRacer(t *testing.T, url string, writer int) *racer {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
 	r := &racer{cmd: exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+name+"$", "-test.count=1")} //nolint:gosec // this binary
-	r.cmd.Env = append(os.Environ(), raceURL+"="+url, fmt.Sprintf("%s=%d", raceWriter, writer), fmt.Sprintf("%s=%d", raceKeys, keys))
+	r.cmd.Env = append(os.Environ(), raceURL+"="+url, fmt.Sprintf("%s=%d", raceWriter, writer))
 	in, err := r.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -152,28 +160,16 @@ func (r *racer) next() (string, bool) {
 	return "", false
 }
 
-func (r *racer) expect(t *testing.T, want string) {
-	t.Helper()
-	if got, ok := r.next(); !ok || got != want {
-		_ = r.cmd.Wait()
-		t.Fatalf("a racer says %q, want %q\n%s", got, want, r.log.String())
+// drain waits for the racer's end.
+func (r *racer) drain() error {
+	for _, ok := r.next(); ok; _, ok = r.next() {
 	}
+	return r.cmd.Wait()
 }
 
-// lines yields what the racer says until it is done, and checks its exit.
-func (r *racer) lines(t *testing.T) func(yield func(string) bool) {
+func (r *racer) fail(t *testing.T, said string) {
 	t.Helper()
-	return func(yield func(string) bool) {
-		done := false
-		for said, ok := r.next(); ok; said, ok = r.next() {
-			if said == "done" {
-				done = true
-			} else if !yield(said) {
-				return
-			}
-		}
-		if err := r.cmd.Wait(); err != nil || !done {
-			t.Fatalf("a racer ended with %v\n%s", err, r.log.String())
-		}
-	}
+	_ = r.in.Close()
+	err := r.drain()
+	t.Fatalf("a racer says %q and ends with %v\n%s", said, err, r.log.String())
 }
