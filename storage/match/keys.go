@@ -150,6 +150,14 @@ func (k *ColumnKeys) FindBytesHash(hash uint64, v []byte) (id int, ok bool) {
 	}
 }
 
+// Ints returns the keys of KindInt, ascending. They identify people, and the
+// caller must not change the slice.
+func (k *ColumnKeys) Ints() []int64 { return k.ints }
+
+// Values returns the keys of KindBytes and KindWide, ascending bytewise. They
+// identify people, and the caller must not change the slice.
+func (k *ColumnKeys) Values() [][]byte { return k.values }
+
 // Lengths has bit n&63 set if a key of n bytes exists.
 func (k *ColumnKeys) Lengths() uint64 { return k.lengths }
 

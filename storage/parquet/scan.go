@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"delenda/storage"
 	"delenda/storage/match"
+
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
 )
 
 // Key is a column to scan and what its values are compared with.
@@ -35,6 +39,8 @@ type Stats struct {
 // that do not follow the format are storage.ErrCorrupt.
 func (f *File) Scan(ctx context.Context, keys []Key, emit func(subject int, row int64)) (Stats, error) {
 	var st Stats
+	w, _ := walkers.Get().(*walker)
+	defer w.release()
 	for _, k := range keys {
 		if k.Keys == nil || k.Keys.Len() == 0 {
 			continue
@@ -52,7 +58,7 @@ func (f *File) Scan(ctx context.Context, keys []Key, emit func(subject int, row 
 			if err := ctx.Err(); err != nil {
 				return st, fmt.Errorf("scan %q: %w", f.key, err)
 			}
-			if err := f.scanChunk(ctx, rg, k.Leaf, p, &st, hit); err != nil {
+			if err := f.scanChunk(ctx, w, rg, k.Leaf, p, &st, hit); err != nil {
 				return st, f.wrap(err)
 			}
 		}
@@ -61,9 +67,115 @@ func (f *File) Scan(ctx context.Context, keys []Key, emit func(subject int, row 
 }
 
 // scanChunk scans one column of one row group.
-func (f *File) scanChunk(ctx context.Context, rg int, leaf Leaf, p *probe, st *Stats, hit func(id int32, row int64)) error {
+func (f *File) scanChunk(ctx context.Context, w *walker, rg int, leaf Leaf, p *probe, st *Stats, hit func(id int32, row int64)) error {
 	st.RowGroups++
-	return f.fallback(ctx, rg, leaf, p, 0, st, hit)
+	group := f.meta.RowGroups[rg]
+	if group.NumRows == 0 {
+		return nil
+	}
+	column := group.Columns[leaf.index]
+	switch {
+	case column.IsSetCryptoMetadata() || column.MetaData == nil:
+		return f.refuse("encrypted_file", "column %q is encrypted", strings.Join(leaf.Path(), "."))
+	case column.FilePath != nil && *column.FilePath != "":
+		return f.refuse("external_column", "column %q lies in another file", strings.Join(leaf.Path(), "."))
+	}
+	m := f.chunkMeta(rg, leaf)
+	if m.physical != leaf.column.PhysicalType() || m.values != group.NumRows {
+		return f.corrupt(-1, "column metadata", "differs from the schema or the row group")
+	}
+	if !supportedCodec(m.codec) {
+		return f.refuse("unsupported_codec", "column %q is compressed with %s", strings.Join(leaf.Path(), "."), column.MetaData.Codec)
+	}
+	if m.start < int64(len(magic)) || m.length <= 0 || m.length > f.size-m.start {
+		return f.corrupt(m.start, "column chunk", "outside the file")
+	}
+	if f.pruneGroup(rg, leaf, p) {
+		st.RowGroupsPruned++
+		return nil
+	}
+	if !f.walkable(rg, leaf) {
+		return f.fallback(ctx, rg, leaf, p, 0, st, hit)
+	}
+	absent, err := f.pruneBloom(ctx, rg, leaf, p, st)
+	if err != nil {
+		return err
+	}
+	if absent {
+		st.RowGroupsPruned++
+		return nil
+	}
+	c := &chunk{
+		leaf: leaf, probe: p, codec: m.codec, base: f.firstRow[rg], onlyDictionary: m.onlyDictionary,
+		sections: []section{{m.start, m.length, 0, group.NumRows}},
+	}
+	if err := f.pages(ctx, rg, c, st); err != nil {
+		return err
+	}
+	if len(c.sections) == 0 {
+		st.RowGroupsPruned++
+		return nil
+	}
+	row, err := w.walk(ctx, f, c, st, hit)
+	if errors.Is(err, errUnsupported) {
+		return f.fallback(ctx, rg, leaf, p, row, st, hit)
+	}
+	return err
+}
+
+// chunkMeta is the metadata of a column chunk.
+type chunkMeta struct {
+	physical      parquet.Type
+	codec         int32
+	values        int64
+	start, length int64 // of its pages in the file
+	// onlyDictionary: every data page is dictionary encoded. Without
+	// statistics of encodings nothing is assumed.
+	onlyDictionary bool
+}
+
+func (f *File) chunkMeta(rg int, leaf Leaf) chunkMeta {
+	meta := f.meta.RowGroups[rg].Columns[leaf.index].MetaData
+	m := chunkMeta{
+		physical: parquet.Type(meta.Type),
+		codec:    int32(meta.Codec),
+		values:   meta.NumValues,
+		start:    meta.DataPageOffset,
+		length:   meta.TotalCompressedSize,
+	}
+	if meta.DictionaryPageOffset != nil && *meta.DictionaryPageOffset > 0 {
+		m.start = min(m.start, *meta.DictionaryPageOffset)
+	}
+	for _, s := range meta.EncodingStats {
+		if t := int32(s.PageType); (t != pageData && t != pageDataV2) || s.Count <= 0 {
+			continue
+		}
+		if e := int32(s.Encoding); e != encodingPlainDictionary && e != encodingRLEDictionary {
+			m.onlyDictionary = false
+			break
+		}
+		m.onlyDictionary = true
+	}
+	return m
+}
+
+// walkable tells whether the page walk knows the chunk's type and encodings.
+func (f *File) walkable(rg int, leaf Leaf) bool {
+	if leaf.column.PhysicalType() == parquet.Types.Int96 || leaf.column.MaxDefinitionLevel() > 255 {
+		return false
+	}
+	// Before 1.2.9 parquet-mr left the dictionary's header out of chunk sizes.
+	if f.meta.WriterVersion().LessThan(metadata.Parquet816FixedVersion) {
+		return false
+	}
+	for _, e := range f.meta.RowGroups[rg].Columns[leaf.index].MetaData.Encodings {
+		switch int32(e) {
+		case encodingPlain, encodingPlainDictionary, encodingRLE, encodingBitPacked, encodingRLEDictionary:
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 func (f *File) wrap(err error) error {

@@ -1,0 +1,149 @@
+package parquet
+
+import (
+	"errors"
+
+	"delenda/storage/match"
+
+	"github.com/apache/arrow-go/v18/parquet"
+)
+
+var errValues = errors.New("fewer values than the page says")
+
+// plain finds hits among n PLAIN values:
+//
+//	BOOLEAN     a bit each, least significant first
+//	INT32/INT64 4 or 8 bytes LE
+//	FIXED_LEN_BYTE_ARRAY  the bytes
+//	BYTE_ARRAY  u32 LE length, the bytes
+func (w *walker) plain(p []byte, n int) error {
+	var ok bool
+	switch w.leaf.column.PhysicalType() {
+	case parquet.Types.Boolean:
+		if ok = len(p) >= (n+7)/8; ok {
+			w.booleans(p, n)
+		}
+	case parquet.Types.Int32:
+		if ok = len(p)/4 >= n; ok {
+			w.plainInt32(p, n)
+		}
+	case parquet.Types.Int64:
+		if ok = len(p)/8 >= n; ok {
+			w.plainInt64(p, n)
+		}
+	case parquet.Types.FixedLenByteArray:
+		width := w.leaf.column.TypeLength()
+		if ok = width > 0 && len(p)/width >= n; ok {
+			w.plainFixed(p, n, width)
+		}
+	case parquet.Types.ByteArray:
+		ok = w.plainBytes(p, n)
+	default:
+		return errUnsupported
+	}
+	if !ok {
+		return w.corrupt("values", errValues.Error())
+	}
+	return nil
+}
+
+func (w *walker) plainInt64(p []byte, n int) {
+	if !w.probe.direct() {
+		for i := range n {
+			w.hit(i, w.probe.findInt(int64(leUint64(p[8*i:]))))
+		}
+		return
+	}
+	filter := w.probe.filter
+	for i := range n {
+		v := int64(leUint64(p[8*i:]))
+		if h := match.HashInt(v); filter.Has(h) {
+			w.hit(i, number(w.probe.keys.FindIntHash(h, v)))
+		}
+	}
+}
+
+func (w *walker) plainInt32(p []byte, n int) {
+	if !w.probe.direct() {
+		for i := range n {
+			w.hit(i, w.probe.findInt(int64(int32(leUint32(p[4*i:])))))
+		}
+		return
+	}
+	filter := w.probe.filter
+	for i := range n {
+		v := int64(int32(leUint32(p[4*i:])))
+		if h := match.HashInt(v); filter.Has(h) {
+			w.hit(i, number(w.probe.keys.FindIntHash(h, v)))
+		}
+	}
+}
+
+func (w *walker) plainFixed(p []byte, n, width int) {
+	if !w.probe.decimalBytes && w.probe.keys.Lengths()>>(width&63)&1 == 0 {
+		return
+	}
+	for i := range n {
+		w.hit(i, w.probe.findBytes(p[i*width:(i+1)*width]))
+	}
+}
+
+func (w *walker) plainBytes(p []byte, n int) bool {
+	lengths := w.probe.keys.Lengths()
+	if w.probe.decimalBytes {
+		lengths = ^uint64(0)
+	}
+	for i := range n {
+		if len(p) < 4 {
+			return false
+		}
+		size := int(leUint32(p))
+		if size > len(p)-4 {
+			return false
+		}
+		if lengths>>(size&63)&1 == 1 {
+			w.hit(i, w.probe.findBytes(p[4:4+size]))
+		}
+		p = p[4+size:]
+	}
+	return true
+}
+
+func (w *walker) booleans(p []byte, n int) {
+	ids := [2]int32{w.probe.findInt(0), w.probe.findInt(1)}
+	for i := range n {
+		w.hit(i, ids[p[i>>3]>>(i&7)&1])
+	}
+}
+
+// booleanRLE finds hits among n booleans of the hybrid, with its length in
+// four bytes LE in front.
+func (w *walker) booleanRLE(p []byte, n int) error {
+	if len(p) < 4 || int64(leUint32(p)) > int64(len(p)-4) {
+		return w.corrupt("values", errValues.Error())
+	}
+	p = p[4 : 4+leUint32(p)]
+	ids := [2]int32{w.probe.findInt(0), w.probe.findInt(1)}
+	for done := 0; done < n; {
+		r, rest, err := nextRun(p, 1, n-done)
+		if err != nil {
+			return w.corrupt("values", err.Error())
+		}
+		for i := range r.count {
+			bit := r.value & 1
+			if r.packed != nil {
+				bit = uint32(r.packed[i>>3]>>(i&7)) & 1
+			}
+			w.hit(done+i, ids[bit])
+		}
+		done += r.count
+		p = rest
+	}
+	return nil
+}
+
+func (w *walker) hit(rank int, id int32) {
+	if id != noKey {
+		w.hits = append(w.hits, hit{int32(rank), id})
+	}
+}
