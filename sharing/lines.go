@@ -46,7 +46,7 @@ type MetaDataLine struct {
 // DataFormat is always parquet.
 type DataFormat struct {
 	Provider string            `json:"provider"`
-	Options  map[string]string `json:"options,omitempty"`
+	Options  map[string]string `json:"options,omitzero"` // nil is left out, empty is kept: kernel clients want it
 }
 
 // DeltaMetadata is Delta's metaData action.

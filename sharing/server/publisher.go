@@ -3,17 +3,24 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"net/http"
+	"sync"
 	"time"
 
 	"delenda/events"
+	"delenda/sharing/recipients"
 	"delenda/sharing/snapshot"
 	"delenda/storage"
 )
 
 // DefaultPrefix is the path of the endpoint.
 const DefaultPrefix = "/delta-sharing"
+
+const (
+	recipientsEvery  = 2 * time.Second
+	recipientsMaxAge = 30 * time.Second
+)
 
 // Options configure a Publisher. What is not marked optional is required.
 type Options struct {
@@ -51,7 +58,7 @@ type Options struct {
 // no URLs, no predicates.
 type Observation struct {
 	Operation string // lists, version, metadata, query, file, other
-	Status    int
+	Status    int    // 0: nothing was sent
 	Duration  time.Duration
 	Bytes     int64
 	Files     int64 // in the answer of a query
@@ -60,43 +67,111 @@ type Observation struct {
 // TableStatus tells how one shared table is served.
 type TableStatus struct {
 	Share, Schema, Table string
-	Version              int64 // -1: none yet
-	HideFloor            int64 // -1: none
-	PurgeFloor           int64 // -1: none
-	Err                  error // nil if it is served
+	Source               string // configured name of the table behind it
+	Version              int64  // -1: none yet
+	HideFloor            int64  // -1: none
+	PurgeFloor           int64  // -1: none
+	Err                  error  // nil if it is served and up to date
 }
 
 // Publisher keeps what shares serve current and serves it.
 type Publisher struct {
-	opts Options
+	o        Options
+	keys     snapshot.Keys
+	catalog  *snapshot.Catalog
+	store    *snapshot.Store
+	registry *recipients.Registry
 }
 
 // New checks the options and returns a Publisher that serves nothing yet: Run
 // fills it.
 func New(o Options) (*Publisher, error) {
-	return &Publisher{opts: o}, nil
+	o.defaults()
+	if o.State == nil || o.Publish == nil {
+		return nil, errors.New("publisher: state prefix and publish are required")
+	}
+	if !events.ValidName(o.Installation) {
+		return nil, errors.New("publisher: installation is not a name token")
+	}
+	keys, err := snapshot.NewKeys(o.Key)
+	if err != nil {
+		return nil, fmt.Errorf("publisher: %w", err)
+	}
+	o.Key = nil
+	catalog, err := snapshot.NewCatalog(o.Shares)
+	if err != nil {
+		return nil, fmt.Errorf("publisher: %w", err)
+	}
+	store, err := snapshot.NewStore(snapshot.StoreOptions{
+		Installation: o.Installation, State: o.State, Keys: keys, Catalog: catalog, Sources: o.Tables,
+		Publish: o.Publish, Feed: o.Feed, Lease: o.Lease, Poll: o.Poll, Now: o.Now, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("publisher: %w", err)
+	}
+	registry := recipients.NewRegistry(recipients.NewDirectory(o.State), recipientsMaxAge, o.Now)
+	return &Publisher{o: o, keys: keys, catalog: catalog, store: store, registry: registry}, nil
 }
 
-// Handler serves the endpoint.
-func (p *Publisher) Handler() http.Handler {
-	return http.NotFoundHandler()
+func (o *Options) defaults() {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Poll <= 0 {
+		o.Poll = snapshot.DefaultPoll
+	}
+	if o.URLTTL <= 0 {
+		o.URLTTL = snapshot.DefaultURLTTL
+	}
 }
 
-// Run keeps heads, manifests and recipients current until ctx ends.
+// Run keeps heads, manifests and recipients current until ctx ends, and
+// returns nil then. It must run once per Publisher.
 func (p *Publisher) Run(ctx context.Context) error {
-	<-ctx.Done()
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { p.registry.Run(ctx, recipientsEvery, p.o.Logger) })
+	p.store.Run(ctx)
 	return nil
 }
 
-// Ready returns nil when every shared table is served, and otherwise says
-// which are not and why.
-func (p *Publisher) Ready() error { return errors.New("no head has been read yet") }
+// Ready returns nil when recipients are known and every shared table is
+// served, and otherwise says what is not and why. A table that is refused does
+// not keep the others from being served.
+func (p *Publisher) Ready() error {
+	errs := []error{p.registry.Ready()}
+	for _, s := range p.Status() {
+		if s.Err != nil {
+			errs = append(errs, fmt.Errorf("%s.%s.%s: %w", s.Share, s.Schema, s.Table, s.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Status tells of every shared table, in order of their names.
-func (p *Publisher) Status() []TableStatus { return nil }
-
-// HandleTableChanged brings every share of the table to the announced version,
-// or to a later one, and announces it. It is safe to call again.
-func (p *Publisher) HandleTableChanged(ctx context.Context, change events.TableChanged) error {
-	return nil
+func (p *Publisher) Status() []TableStatus {
+	var all []TableStatus
+	for _, s := range p.store.Status() {
+		all = append(all, TableStatus{
+			Share: s.Ref.Share, Schema: s.Ref.Schema, Table: s.Ref.Name, Source: s.Ref.Source,
+			Version: int64(s.Head.Version), HideFloor: int64(s.Head.HideFloor), PurgeFloor: int64(s.Head.PurgeFloor), Err: s.Err,
+		})
+	}
+	return all
 }
+
+// HandleTableChanged brings every share of the table to its newest version,
+// announces it, and returns then. It is safe to call again; a table that is
+// not shared is no error.
+func (p *Publisher) HandleTableChanged(ctx context.Context, change events.TableChanged) error {
+	return p.store.Refresh(ctx, change.Table)
+}
+
+// NudgeRecipients makes a change of recipients known at once.
+func (p *Publisher) NudgeRecipients() { p.registry.Nudge() }
