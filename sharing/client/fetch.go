@@ -151,7 +151,9 @@ func (r *objectReader) ReadAt(p []byte, off int64) (int, error) {
 	if start := r.size - int64(len(r.tail)); off >= start && n > 0 {
 		copy(p[:n], r.tail[off-start:])
 	} else if err := r.fs.readAt(r.ctx, r.key, p[:n], off); err != nil {
-		r.err = errors.Join(r.err, err)
+		if r.err == nil {
+			r.err = err
+		}
 		return 0, err
 	}
 	if n < len(p) {

@@ -15,8 +15,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"delenda/storage"
-	"delenda/storage/delta/log"
 	"delenda/storage/deletion"
+	"delenda/storage/delta/log"
 )
 
 // defaultBatchRows bounds a batch unless told otherwise.
