@@ -84,11 +84,11 @@ func empty(t testing.TB, c *bus.Consumer) {
 }
 
 // impatient declares with an AckWait that a test can wait for.
-func impatient(t testing.TB, tables ...string) (*bus.Bus, *bustest.Server) {
+func impatient(t testing.TB, wait time.Duration, tables ...string) (*bus.Bus, *bustest.Server) {
 	t.Helper()
 	s := bustest.StartServer(t)
 	b := s.Connect(t, bus.Options{})
-	err := b.Declare(t.Context(), bus.Topology{Tables: tables, PinTTL: -1, AckWait: 100 * time.Millisecond})
+	err := b.Declare(t.Context(), bus.Topology{Tables: tables, PinTTL: -1, AckWait: wait})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAnEventComesBackAsItWasPublished(t *testing.T) {
 
 func TestAMessageWithoutAnAnswerIsDeliveredAgainWithAHigherCount(t *testing.T) {
 	t.Parallel()
-	b, s := impatient(t, "customers")
+	b, s := impatient(t, 100*time.Millisecond, "customers")
 	publish(t, b, item(t, "customers", "r1"))
 	c := consumer(t, b, "customers")
 	for want := 1; want <= 3; want++ {
@@ -165,15 +165,16 @@ func TestANakDelaysTheNextDelivery(t *testing.T) {
 
 func TestInProgressKeepsAMessage(t *testing.T) {
 	t.Parallel()
-	b, _ := impatient(t, "customers")
+	const wait = time.Second
+	b, _ := impatient(t, wait, "customers")
 	publish(t, b, item(t, "customers", "r1"))
 	c := consumer(t, b, "customers")
 	m := fetch(t, c, 1)[0]
-	for range 6 { // three times the AckWait
+	for start := time.Now(); time.Since(start) < 2*wait; {
 		if err := m.InProgress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		list, err := c.Fetch(t.Context(), 1, 50*time.Millisecond)
+		list, err := c.Fetch(t.Context(), 1, wait/10)
 		if err != nil || len(list) != 0 {
 			t.Fatalf("%d messages, %v", len(list), err)
 		}
@@ -183,7 +184,7 @@ func TestInProgressKeepsAMessage(t *testing.T) {
 
 func TestATerminatedMessageIsNotDeliveredAgain(t *testing.T) {
 	t.Parallel()
-	b, s := impatient(t, "customers")
+	b, s := impatient(t, 100*time.Millisecond, "customers")
 	publish(t, b, item(t, "customers", "r1"))
 	c := consumer(t, b, "customers")
 	if err := fetch(t, c, 1)[0].Term(t.Context(), "poison"); err != nil {

@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -90,7 +91,7 @@ func TestADoneMessageLeavesNoByteInTheStreamsFiles(t *testing.T) {
 
 func TestAnErasedMessageIsNotDeliveredAgain(t *testing.T) {
 	t.Parallel()
-	b, s := impatient(t, "customers")
+	b, s := impatient(t, 100*time.Millisecond, "customers")
 	feed(t, b, "customers", "X", 3)
 	c := consumer(t, b, "customers")
 	for _, m := range fetch(t, c, 3) {
@@ -194,6 +195,54 @@ func TestADeadLetterIsReplayedAndErased(t *testing.T) {
 	}
 	if n := found(t, s.Dir(), `"type":"`+string(events.TypeErasureRequested)); n != 0 {
 		t.Errorf("found %d", n)
+	}
+}
+
+func TestWorkThatFailsAgainSoonAfterItsReplayGetsAnotherLetter(t *testing.T) {
+	t.Parallel()
+	b, _ := bustest.Start(t, "customers")
+	p, err := item(t, "customers", "r1").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := events.DeadLetter{Subject: "delenda.requests.customers", Code: "poison", Payload: p, At: clock}
+	for range 2 {
+		letter(t, b, "requests", dead)
+		letter(t, b, "requests", dead) // and a repeated publication none
+		list, err := b.DeadLetters(t.Context(), 0, 10)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("got %d letters, %v", len(list), err)
+		}
+		if _, err := b.ReplayDead(t.Context(), list[0].Sequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestALetterThatCannotBeReplayedStays(t *testing.T) {
+	t.Parallel()
+	tests := map[string]events.DeadLetter{
+		"without a message":              {Subject: "delenda.intake.web"},
+		"of a subject of another system": {Subject: "orders.new", Payload: []byte("{}")},
+		"of a subject that is announced": {Subject: "delenda.shares.a.b.c", Payload: []byte("{}")},
+		"of several subjects":            {Subject: "delenda.requests.*", Payload: []byte("{}")},
+		"of a JetStream request":         {Subject: "$JS.API.STREAM.DELETE.DELENDA_DEAD", Payload: []byte("{}")},
+	}
+	for name, l := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _ := bustest.Start(t)
+			letter(t, b, "tables", l)
+			if _, err := b.ReplayDead(t.Context(), 1); !errors.Is(err, bus.ErrNotReplayable) {
+				t.Errorf("got %v", err)
+			}
+			if _, err := b.DeadLetter(t.Context(), 1); err != nil {
+				t.Error(err)
+			}
+			if _, err := b.ReplayDead(t.Context(), 2); !errors.Is(err, bus.ErrNotFound) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 	"delenda/events/bus/bustest"
 )
 
-// collect returns what a stream holds now.
-func collect(t testing.TB, b *bus.Bus, stream string) []*bus.Record {
+// collect returns what a stream holds now, of all subjects or some.
+func collect(t testing.TB, b *bus.Bus, stream string, subjects ...string) []*bus.Record {
 	t.Helper()
 	var list []*bus.Record
-	for u, err := range b.Follow(t.Context(), stream, bus.FollowOptions{}) {
+	for u, err := range b.Follow(t.Context(), stream, bus.FollowOptions{Subjects: subjects}) {
 		if err != nil {
 			t.Fatal(err)
 		}

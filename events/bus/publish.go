@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -29,12 +30,26 @@ func (b *Bus) Publish(ctx context.Context, e events.Event) error {
 	if err != nil {
 		return fmt.Errorf("publish on %s: %w: %w", e.Subject, ErrNotStored, err)
 	}
-	id := e.ID
 	if windowless(e.Subject) {
-		id = ""
+		_, err = b.PublishRaw(ctx, e.Subject, "", p)
+		return err
 	}
-	_, err = b.PublishRaw(ctx, e.Subject, id, p)
-	return err
+	for id := e.ID; ; {
+		s, err := b.PublishRaw(ctx, e.Subject, id, p)
+		if err != nil || !s.Duplicate || s.Stream != events.StreamDead {
+			return err
+		}
+		// Work that was replayed and failed again inside the duplicate window:
+		// its first letter is gone, so it needs another.
+		_, err = b.stored(ctx, s.Stream, s.Sequence)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("publish on %s: %w: %w", e.Subject, ErrUnclear, err)
+		}
+		id = fmt.Sprintf("%s.%d", e.ID, s.Sequence)
+	}
 }
 
 // windowless reports the subjects whose messages carry no Nats-Msg-Id: see

@@ -23,8 +23,9 @@ const (
 	DefaultPinTTL = 10 * time.Second
 
 	// MaxIntakeBytes and MaxItemBytes bound one message of the intake and of
-	// the requests stream.
-	MaxIntakeBytes = 256 << 10
+	// the requests stream: a body of 256 KiB as JWE, and its identities sealed
+	// in an event.
+	MaxIntakeBytes = 384 << 10
 	MaxItemBytes   = 512 << 10
 
 	// IntakeDurable is the durable consumer of the intake stream.
