@@ -65,10 +65,24 @@ func appender(b array.Builder, text string) (func(), error) {
 		return func() { b.Append(arrow.Timestamp(t.UnixMicro())) }, err
 	case *array.Decimal128Builder:
 		t := b.Type().(*arrow.Decimal128Type) //nolint:forcetypeassert // the builder's own type
+		if !plainDecimal(text) {
+			return nil, errPhysicalType
+		}
 		v, err := decimal128.FromString(text, t.Precision, t.Scale)
 		return func() { b.Append(v) }, err
 	}
 	return nil, errPhysicalType
+}
+
+// plainDecimal bounds what is parsed as a decimal: an exponent could ask for a
+// number of any size.
+func plainDecimal(text string) bool {
+	for _, c := range []byte(text) {
+		if (c < '0' || c > '9') && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return len(text) <= 80
 }
 
 func integer[T int8 | int16 | int32 | int64](text string, bits int, add func(T)) (func(), error) {
