@@ -24,7 +24,7 @@ type Sweeper struct {
 
 	// Grace is how old an open request must be before it is fed without
 	// knowledge of the backlog; zero means two minutes. It is fed again after
-	// twice that, four times, and so on up to an hour.
+	// twice that, four times, and so on up to ten minutes.
 	Grace time.Duration
 	// OrphanAge is how old a marker without a record must be; zero means 24 hours.
 	OrphanAge time.Duration
@@ -182,7 +182,7 @@ func (w *Sweeper) due(id RequestID, accepted, now time.Time) bool {
 	}
 	ready := !now.Before(f.next)
 	if ready {
-		f.wait = min(2*f.wait, time.Hour)
+		f.wait = min(2*f.wait, 10*time.Minute)
 		f.next = now.Add(f.wait)
 	}
 	w.fed[id] = f
