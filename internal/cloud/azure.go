@@ -43,7 +43,7 @@ func openAzure(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.
 		BeforeList: beforeListAzure,
 		Name:       nameAzure,
 	}
-	s, err := newSignerAzure(client, credential.token, publicEndpoint)
+	s, err := newSignerAzure(client, credential.token, nil, publicEndpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ type signerAzure struct {
 }
 
 // newSignerAzure returns nil if the credentials cannot sign.
-func newSignerAzure(c *container.Client, token azcore.TokenCredential, publicEndpoint string) (*signerAzure, error) {
+func newSignerAzure(c *container.Client, token azcore.TokenCredential, o *service.ClientOptions, publicEndpoint string) (*signerAzure, error) {
 	s := &signerAzure{container: c}
 	if publicEndpoint != "" {
 		u, err := url.Parse(publicEndpoint)
@@ -50,7 +50,7 @@ func newSignerAzure(c *container.Client, token azcore.TokenCredential, publicEnd
 			return nil, errors.New("make service URL")
 		}
 		u.Path, u.RawPath = "/", ""
-		if s.service, err = service.NewClient(u.String(), token, nil); err != nil {
+		if s.service, err = service.NewClient(u.String(), token, o); err != nil {
 			return nil, fmt.Errorf("make service client: %w", err)
 		}
 		return s, nil

@@ -172,6 +172,17 @@ func TestS3Signs(t *testing.T) {
 
 func TestGCSSigns(t *testing.T) {
 	t.Parallel()
+	b := open(t, gcsURL(t)+"?access_id=signer%40example.test&private_key_path="+url.QueryEscape(writeKey(t)))
+	p, ok := b.Presigner()
+	if !ok {
+		t.Fatal("it does not sign")
+	}
+	storagetest.Presigner(t, b, p, storagetest.SignChecks{})
+}
+
+// writeKey makes a private key like a service account's.
+func writeKey(t *testing.T) string {
+	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -181,10 +192,5 @@ func TestGCSSigns(t *testing.T) {
 	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := open(t, gcsURL(t)+"?access_id=signer%40example.test&private_key_path="+url.QueryEscape(path))
-	p, ok := b.Presigner()
-	if !ok {
-		t.Fatal("it does not sign")
-	}
-	storagetest.Presigner(t, b, p, storagetest.SignChecks{})
+	return path
 }

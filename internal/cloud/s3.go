@@ -43,11 +43,15 @@ func openS3(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Clo
 		Check:      checkPortable,
 		BeforeList: beforeListS3,
 		Name:       nameS3,
+		Delete: func(ctx context.Context, key string) error {
+			_, err := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: aws.String(u.Host), Key: aws.String(key)})
+			return err
+		},
 	}
-	if _, anonymous := client.Options().Credentials.(aws.AnonymousCredentials); !anonymous {
+	if creds := client.Options().Credentials; creds != nil && !aws.IsCredentialsProvider(creds, aws.AnonymousCredentials{}) {
 		c.Sign = (&signerS3{
 			bucket:      u.Host,
-			credentials: client.Options().Credentials,
+			credentials: creds,
 			client:      publicS3(client, publicEndpoint),
 		}).sign
 	}

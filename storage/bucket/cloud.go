@@ -55,6 +55,9 @@ type Cloud struct {
 	// entry that is no object.
 	Name func(o *blob.ListObject) (string, bool)
 
+	// Delete removes an object in one request where Bucket takes more; may be nil.
+	Delete func(ctx context.Context, key string) error
+
 	// Sign returns a URL for GET that expires at most ttl from now, and when it
 	// does; nil if the credentials cannot sign. ttl is at least a second.
 	Sign func(ctx context.Context, key string, ttl time.Duration) (string, time.Time, error)
@@ -189,6 +192,9 @@ func (c cancelling) Read(p []byte) (int, error) {
 func (c *cloud) Delete(ctx context.Context, key string) error {
 	if raw := c.raw(key); raw != nil {
 		return c.classify(ctx, raw.Delete(ctx, key))
+	}
+	if c.Cloud.Delete != nil {
+		return c.classify(ctx, c.Cloud.Delete(ctx, key))
 	}
 	return c.classify(ctx, c.Bucket.Delete(ctx, key))
 }

@@ -47,7 +47,7 @@ func TestDirectoryConforms(t *testing.T) {
 
 func TestDirectoryHasOneWinnerAmongProcesses(t *testing.T) {
 	t.Parallel()
-	storagetest.BucketProcesses(t, 500,
+	storagetest.BucketProcesses(t, 200,
 		func(t *testing.T) string { t.Helper(); return t.TempDir() },
 		func(ctx context.Context, url string) (storage.Bucket, error) { return bucket.Open(ctx, url, nil) })
 }
