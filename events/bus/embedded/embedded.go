@@ -12,6 +12,7 @@ package embedded
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,11 +30,14 @@ import (
 // message whatever this says.
 const syncInterval = 10 * time.Second
 
+const tlsTimeout = 5 * time.Second
+
 // Options of Start.
 type Options struct {
 	Dir    string       // of the streams; created if missing
 	Listen string       // host:port, port 0 picks one; "" opens no listener
 	Token  string       // demanded from every connection, those of this process included
+	TLS    *tls.Config  // of the listener; plain text if nil
 	Name   string       // shown to clients
 	Logger *slog.Logger // the server's warnings and errors; none if nil
 }
@@ -59,8 +63,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	so := &server.Options{
 		ServerName: o.Name, DontListen: o.Listen == "", NoSigs: true,
 		JetStream: true, StoreDir: o.Dir, SyncAlways: true, SyncInterval: syncInterval,
-		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 50,
-		Authorization: o.Token, NoSystemAccount: false,
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 50, Authorization: o.Token,
+	}
+	if o.TLS != nil { // connections of this process are pipes and go without
+		so.TLS, so.TLSConfig, so.TLSTimeout = true, o.TLS, tlsTimeout.Seconds()
 	}
 	if o.Listen != "" {
 		host, port, err := net.SplitHostPort(o.Listen)
