@@ -189,4 +189,3 @@ func EnableDeletionVectors(ctx context.Context, b storage.Bucket, o *Options) (s
 	}
 	return v, nil
 }
-

@@ -136,4 +136,3 @@ func (p *planner) scan(ctx context.Context, f *parquet.File, candidates []candid
 	p.bytes.Add(stats.BytesRead)
 	return err
 }
-
