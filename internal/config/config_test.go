@@ -76,6 +76,13 @@ func TestAWholeFileIsReadAsItSays(t *testing.T) {
 	}
 }
 
+func TestTheExampleIsSound(t *testing.T) {
+	t.Parallel()
+	if _, err := Parse("delenda.yaml", []byte(Example), RoleUp, noEnv); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheEnvironmentWinsOverTheFile(t *testing.T) {
 	t.Parallel()
 	env := func(key string) (string, bool) {

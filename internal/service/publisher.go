@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"delenda/events"
 	"delenda/internal/config"
@@ -34,7 +35,7 @@ func newPublisher(rt *runtime) ([]daemon.Part, http.Handler, error) {
 	}
 	p, err := server.New(server.Options{
 		Installation: rt.Config.Installation, State: rt.store.Bucket(), Tables: sources, Shares: Shares(rt.Config),
-		BaseURL: baseURL(rt.running().PublisherURL), Key: key, Publish: rt.bus.Publish, Feed: feed{rt.bus},
+		BaseURL: Endpoint(rt.running().PublisherURL), Key: key, Publish: rt.bus.Publish, Feed: feed{rt.bus},
 		Now: rt.Now, Logger: rt.Log, Poll: rt.Config.Publisher.Poll, URLTTL: rt.Config.Publisher.URLTTL,
 		Observe: rt.metrics.observe,
 	})
@@ -61,9 +62,6 @@ func newPublisher(rt *runtime) ([]daemon.Part, http.Handler, error) {
 	}, p.Handler(), nil
 }
 
-// baseURL is the endpoint that stands in profiles.
-func baseURL(publisher string) string { return publisher + server.DefaultPrefix }
-
 // Shares returns the configured shares as the publisher takes them.
 func Shares(c *config.Config) []snapshot.Share {
 	var shares []snapshot.Share
@@ -80,3 +78,6 @@ func Shares(c *config.Config) []snapshot.Share {
 	}
 	return shares
 }
+
+// Endpoint is the endpoint for profiles of a publisher that is reached at url.
+func Endpoint(url string) string { return strings.TrimSuffix(url, "/") + server.DefaultPrefix }

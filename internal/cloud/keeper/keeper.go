@@ -82,6 +82,17 @@ func Open(ctx context.Context, rawURL string) (k *Keeper, created bool, err erro
 	return &Keeper{localsecrets.NewKeeper(key), path}, created, nil
 }
 
+// OpenExisting opens a keeper as Open does, but makes nothing.
+func OpenExisting(ctx context.Context, rawURL string) (*Keeper, error) {
+	if path, local := strings.CutPrefix(rawURL, "file://"); local || !strings.Contains(rawURL, "://") {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("open keeper: %w", err)
+		}
+	}
+	k, _, err := Open(ctx, rawURL)
+	return k, err
+}
+
 // openService opens a key service. A URL may hold a key or credentials, so
 // errors name its scheme only.
 func openService(ctx context.Context, rawURL string) (*secrets.Keeper, error) {
