@@ -399,8 +399,8 @@ func (w *worker) beating(ctx context.Context, n int64) (stop func()) {
 	done.Go(func() {
 		tick := time.NewTicker(w.d.o.Beat)
 		defer tick.Stop()
-		for {
-			if err := w.log.beat(ctx, n, attempt{w.d.id, w.d.store.Now()}); err != nil && ctx.Err() == nil {
+		for beat := 1; ; beat++ {
+			if err := w.log.beat(ctx, n, attempt{w.d.id, w.d.store.Now(), beat}); err != nil && ctx.Err() == nil {
 				w.logg.LogAttrs(ctx, slog.LevelDebug, "beat failed", slog.Int64("batch", n), slog.Any("error", err))
 			}
 			select {

@@ -61,9 +61,11 @@ type closed struct {
 	At        time.Time       `json:"at"`
 }
 
+// attempt signs an attempt, a failure, or a sign of life.
 type attempt struct {
 	Worker string    `json:"worker"`
 	At     time.Time `json:"at"`
+	Beat   int       `json:"beat,omitempty"` // counts signs of life: two never look alike
 }
 
 // batchLog reads and writes the batch log of one table.

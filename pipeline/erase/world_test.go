@@ -136,10 +136,7 @@ func (p *process) recover(t testing.TB) {
 	}
 	sweeper := &pipeline.Sweeper{
 		Store: p.store, Publish: p.conn.Publish, Logger: slog.New(slog.DiscardHandler),
-		Backlog: func(context.Context, string) (int64, error) {
-			waiting, inFlight := p.w.Queue.Messages()
-			return int64(waiting + inFlight), nil
-		},
+		Backlog: p.w.Queue.Backlog,
 	}
 	for range 2 {
 		if _, err := sweeper.Sweep(p.ctx); err != nil {

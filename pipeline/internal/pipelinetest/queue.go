@@ -77,6 +77,20 @@ func (q *Queue) Messages() (waiting, inFlight int) {
 	return waiting, len(q.inFlight)
 }
 
+// Backlog is for pipeline.Sweeper: the items of a table that are not done.
+func (q *Queue) Backlog(_ context.Context, table string) (int64, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	subject := events.RequestsSubject(table)
+	n := len(q.waiting[subject])
+	for e := range q.inFlight {
+		if e.subject == subject {
+			n++
+		}
+	}
+	return int64(n), nil
+}
+
 // WaitEmpty returns once no work is left, or with the context's error.
 func (q *Queue) WaitEmpty(ctx context.Context) error {
 	for {
