@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -75,15 +76,18 @@ func Decode(p []byte) (Event, error) {
 		return Event{}, fmt.Errorf("%w: specversion is not 1.0", ErrEnvelope)
 	case v.ID == "" || v.Source == "" || v.Type == "":
 		return Event{}, fmt.Errorf("%w: id, source or type is missing", ErrEnvelope)
+	case v.Time.UTC().Year() < 1 || v.Time.UTC().Year() > 9999:
+		return Event{}, fmt.Errorf("%w: time is out of range", ErrEnvelope)
 	}
 	return Event{v.ID, v.Source, v.Type, v.Subject, v.Time, v.Data}, nil
 }
 
-// Payload decodes the event's data into T. Unknown members are ignored.
+// Payload decodes the event's data, an object, into T. Unknown members are
+// ignored.
 func Payload[T any](e Event) (T, error) {
-	var v T
-	if err := json.Unmarshal(e.Data, &v); err != nil {
-		return v, fmt.Errorf("%w: data of %s does not fit", ErrEnvelope, e.Type)
+	var v, none T
+	if !bytes.HasPrefix(bytes.TrimSpace(e.Data), []byte("{")) || json.Unmarshal(e.Data, &v) != nil {
+		return none, fmt.Errorf("%w: data is not of the type's form", ErrEnvelope)
 	}
 	return v, nil
 }

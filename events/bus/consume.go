@@ -42,6 +42,7 @@ type Message struct {
 
 	msg      jetstream.Msg
 	consumer *Consumer
+	waiting  int // messages that the consumer had not delivered yet
 }
 
 // Consumer fetches the messages of one durable consumer.
@@ -132,13 +133,18 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 	case err != nil || len(list) == 0 || max == 1:
 		return list, err
 	}
-	more, _ := c.pull(ctx, changed, max-1, 0) // an error shows again at the next call
+	// Time for the rest to arrive; it ends early once max is reached. An error
+	// shows again at the next call.
+	more, _ := c.pull(ctx, changed, max-1, leastWait+time.Duration(min(max-1, list[0].waiting))*perMessage)
 	return append(list, more...), nil
 }
 
 // leastWait gives every pull request an expiry: without one the server would
 // keep it. What is there comes before it expires, however far the server is.
-const leastWait = 10 * time.Millisecond
+const (
+	leastWait  = 10 * time.Millisecond
+	perMessage = 100 * time.Microsecond
+)
 
 // pull sends one pull request. Its error is nil if any message came.
 func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, count int, wait time.Duration) ([]*Message, error) {
@@ -196,7 +202,7 @@ func (c *Consumer) message(m jetstream.Msg) (*Message, error) {
 	return &Message{
 		Record:     *record(m, meta),
 		Deliveries: int(min(meta.NumDelivered, 1<<30)),
-		msg:        m, consumer: c,
+		msg:        m, consumer: c, waiting: int(min(meta.NumPending, 1<<20)),
 	}, nil
 }
 
