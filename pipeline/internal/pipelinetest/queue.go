@@ -91,6 +91,44 @@ func (q *Queue) Backlog(_ context.Context, table string) (int64, error) {
 	return int64(n), nil
 }
 
+// Intake returns the messages of senders that are not done.
+func (q *Queue) Intake() (waiting, inFlight int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	prefix := events.IntakeSubject("")
+	for subject, l := range q.waiting {
+		if strings.HasPrefix(subject, prefix) {
+			waiting += len(l)
+		}
+	}
+	for e := range q.inFlight {
+		if strings.HasPrefix(e.subject, prefix) {
+			inFlight++
+		}
+	}
+	return waiting, inFlight
+}
+
+// Changed returns a channel that is closed at the next change. What happened
+// before the call may be missed for as long as nothing else happens, so it
+// also closes after a moment.
+func (q *Queue) Changed() <-chan struct{} {
+	q.mu.Lock()
+	changed := q.changed
+	q.mu.Unlock()
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		timer := time.NewTimer(10 * time.Millisecond)
+		defer timer.Stop()
+		select {
+		case <-changed:
+		case <-timer.C:
+		}
+	}()
+	return out
+}
+
 // WaitEmpty returns once no work is left, or with the context's error.
 func (q *Queue) WaitEmpty(ctx context.Context) error {
 	for {
