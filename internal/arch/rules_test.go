@@ -9,6 +9,7 @@ var vocabulary = []string{"events", "storage", "sharing"}
 // testOnly lists the packages that only tests, or each other, import.
 var testOnly = []string{
 	"events/bus/bustest",
+	"pipeline/internal/pipelinetest",
 	"sharing/sharingtest",
 	"storage/bucket/fault",
 	"storage/storagetest",

@@ -57,12 +57,20 @@ type delenda struct {
 
 const description = `Delenda erases people from lakehouse tables, and from everyone those tables were shared with.
 
-Start with:    delenda demo
-Your table:    delenda inspect /path/to/table
-               delenda demo --table /path/to/table --column customer_id --id 4711
-For real:      delenda config > delenda.yaml, edit it, then
-               delenda check -config delenda.yaml
-               delenda up -config delenda.yaml`
+Start with:
+
+    delenda demo
+
+Your table:
+
+    delenda inspect /path/to/table
+    delenda demo --table /path/to/table --column customer_id --id 4711
+
+For real:
+
+    delenda config > delenda.yaml       # an example: edit it
+    delenda check -config delenda.yaml
+    delenda up -config delenda.yaml`
 
 // Delenda runs cmd/delenda.
 func Delenda(ctx context.Context, p daemon.Process) error {

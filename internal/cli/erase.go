@@ -27,8 +27,8 @@ const (
 type eraseCmd struct {
 	configFlag
 	jsonFlag
-	Identity   []string      `name:"identity" short:"i" placeholder:"TYPE=VALUE" help:"Whom to erase. TYPE=- reads the value from standard input, so that it is not in the shell's history. May be given several times."`
-	Table      []string      `name:"table" short:"t" placeholder:"NAME" help:"From which tables; all that map the type if not given."`
+	Identity   []string      `name:"identity" short:"i" sep:"none" placeholder:"TYPE=VALUE" help:"Whom to erase. TYPE=- reads the value from standard input, so that it is not in the shell's history. May be given several times."`
+	Table      []string      `name:"table" short:"t" sep:"none" placeholder:"NAME" help:"From which tables; all that map the type if not given."`
 	Key        string        `name:"key" placeholder:"KEY" help:"Idempotency key: the same key and request again is the same request. Made up if not given."`
 	Regulation string        `name:"regulation" default:"gdpr" help:"gdpr, uk_gdpr, ccpa, lgpd or other."`
 	URL        string        `name:"url" placeholder:"URL" help:"Of ingest; from the configuration if not given."`

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"delenda/internal/config"
@@ -25,6 +26,35 @@ type web struct {
 	name     string
 	listener net.Listener
 	server   *http.Server
+	silent   silent
+}
+
+// silent are the connections on which nothing was asked yet, as clients open
+// ahead of need: Shutdown would wait for their first request.
+type silent struct {
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+func (s *silent) track(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state != http.StateNew {
+		delete(s.conns, c)
+		return
+	}
+	if s.conns == nil {
+		s.conns = map[net.Conn]bool{}
+	}
+	s.conns[c] = true
+}
+
+func (s *silent) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
 }
 
 // listen opens a listener, so that a taken port stops the start.
@@ -43,10 +73,12 @@ func listen(ctx context.Context, name, addr string, cert config.TLS, h http.Hand
 			Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		})
 	}
-	return &web{name, l, &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	w := &web{name: name, listener: l}
+	w.server = &http.Server{
+		Handler: h, ConnState: w.silent.track, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}}, nil
+	}
+	return w, nil
 }
 
 // addr is where the listener really is, port included.
@@ -62,6 +94,7 @@ func (w *web) part() daemon.Part {
 			return err
 		case <-stop:
 		}
+		w.silent.close()
 		if err := w.server.Shutdown(ctx); err != nil {
 			return errors.Join(err, w.server.Close())
 		}

@@ -79,7 +79,7 @@ func (rt *runtime) openState(ctx context.Context) error {
 	}
 	rt.closing("keeper", func(context.Context) error { return k.Close() })
 	if path, _ := rt.Config.KeeperFile(); created {
-		rt.Log.LogAttrs(ctx, slog.LevelWarn, "made the installation's key file: keep a copy of it, apart from the state", slog.String("path", path))
+		rt.Log.LogAttrs(ctx, slog.LevelInfo, "made the installation's key file: keep a copy of it, apart from the state", slog.String("path", path))
 	}
 	b, err := bucket.Open(ctx, rt.Config.State, &bucket.Options{
 		Drivers: cloud.Drivers(), Private: true, Logger: rt.Log, Now: rt.Now,
