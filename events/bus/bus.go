@@ -167,7 +167,11 @@ func (b *Bus) natsOptions(o Options) ([]nats.Option, error) {
 		nats.MaxPingsOutstanding(2),
 		nats.DrainTimeout(b.timeout),
 		nats.Timeout(b.timeout),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if nc.IsClosed() || nc.IsDraining() { // we did it
+				b.signal()
+				return
+			}
 			b.log.Warn("disconnected from NATS", slog.Any("error", scrub(err, o.URL)))
 			b.signal()
 		}),
