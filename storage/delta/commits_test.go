@@ -2,9 +2,13 @@ package delta_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"delenda/storage"
 )
 
 func isCommit(key string) bool {
@@ -32,3 +36,7 @@ func commitsOf(t testing.TB, dir, app string, number float64) int {
 	}
 	return n
 }
+
+func commitName(v storage.Version) string { return fmt.Sprintf("%020d.json", int64(v)) }
+
+func asRefusal(err error, r **storage.Refusal) bool { return errors.As(err, r) }

@@ -21,7 +21,9 @@ func sweepSubjects() []storage.Subject {
 func sweepRows(host storagetest.Host, t testing.TB) {
 	t.Helper()
 	ann, bob, eve := "ann@example.org", "bob@example.org", "eve@example.org"
-	row := func(id int64, email *string) storagetest.Row { return storagetest.Row{ID: id, Email: email, Region: "north"} }
+	row := func(id int64, email *string) storagetest.Row {
+		return storagetest.Row{ID: id, Email: email, Region: "north"}
+	}
 	host.Append(t, row(1, &ann), row(2, &bob), row(3, nil), row(4, &ann))
 	host.Append(t, row(11, &bob), row(12, &bob), row(13, &ann), row(14, &eve))
 	host.Append(t, row(21, &eve), row(22, &eve))

@@ -180,7 +180,9 @@ func peopleStats(rows []storagetest.Row) string {
 
 func peopleFile(t testing.TB, rows []storagetest.Row) []byte {
 	t.Helper()
-	opt := func(name string, dt arrow.DataType) arrow.Field { return arrow.Field{Name: name, Type: dt, Nullable: true} }
+	opt := func(name string, dt arrow.DataType) arrow.Field {
+		return arrow.Field{Name: name, Type: dt, Nullable: true}
+	}
 	sc := arrow.NewSchema([]arrow.Field{
 		opt("id", arrow.PrimitiveTypes.Int64), opt("email", arrow.BinaryTypes.String),
 		opt("contact", arrow.StructOf(opt("phone", arrow.BinaryTypes.String))), opt("score", arrow.PrimitiveTypes.Float64),
@@ -364,4 +366,3 @@ func filePeople(t testing.TB) storagetest.Host {
 	t.Helper()
 	return newPeople(t, openDir(t, t.TempDir()), nil)
 }
-
