@@ -32,7 +32,7 @@ func Example() {
 	if err := json.Indent(&indented, p, "", "  "); err != nil {
 		panic(err)
 	}
-	fmt.Fprintln(os.Stdout, indented.String())
+	_, _ = fmt.Fprintln(os.Stdout, indented.String())
 	// Output:
 	// {
 	//   "specversion": "1.0",

@@ -232,28 +232,32 @@ func TestAWorkItemCanBeFedAgainAtOnce(t *testing.T) {
 func TestAPublicationThatCannotBeStoredSaysSo(t *testing.T) {
 	t.Parallel()
 	b, s := bustest.Start(t, "customers")
-	stopped, cancel := context.WithCancel(t.Context())
-	cancel()
 	tests := map[string]struct {
-		ctx     context.Context
 		subject string
 		size    int
 	}{
-		"on a subject of no stream":         {t.Context(), "delenda.nowhere.at_all", 1},
-		"above the stream's message size":   {t.Context(), events.RequestsSubject("customers"), bus.MaxItemBytes + 1},
-		"above the server's message size":   {t.Context(), events.TableSubject("customers"), 2 << 20},
-		"on a subject with a space":         {t.Context(), "delenda.tables.a b", 1},
-		"after its context has been ended":  {stopped, events.TableSubject("customers"), 1},
-		"on a subject with an empty member": {t.Context(), "delenda.tables.", 1},
+		"on a subject of no stream":         {"delenda.nowhere.at_all", 1},
+		"above the stream's message size":   {events.RequestsSubject("customers"), bus.MaxItemBytes + 1},
+		"above the server's message size":   {events.TableSubject("customers"), 2 << 20},
+		"on a subject with a space":         {"delenda.tables.a b", 1},
+		"on a subject with an empty member": {"delenda.tables.", 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := b.PublishRaw(tt.ctx, tt.subject, "", make([]byte, tt.size))
+			_, err := b.PublishRaw(t.Context(), tt.subject, "", make([]byte, tt.size))
 			if !errors.Is(err, bus.ErrNotStored) || errors.Is(err, bus.ErrUnclear) {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
+	t.Run("after its context has ended", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := b.Publish(ctx, item(t, "customers", "r1"))
+		if !errors.Is(err, bus.ErrNotStored) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
 	t.Run("while disconnected", func(t *testing.T) {
 		s.Down(t)
 		err := b.Publish(t.Context(), item(t, "customers", "r1"))
@@ -363,5 +367,29 @@ func TestDrainEndsTheConnection(t *testing.T) {
 	s.Down(t)
 	if err := cut.Drain(t.Context()); err != nil {
 		t.Errorf("drained while disconnected: %v", err)
+	}
+}
+
+func TestTheBacklogCountsWhatIsNotDone(t *testing.T) {
+	t.Parallel()
+	b, s := bustest.Start(t, "customers", "orders")
+	backlog := func(want int64) {
+		t.Helper()
+		if n, err := b.Backlog(t.Context(), "customers"); err != nil || n != want {
+			t.Errorf("got %d, %v, want %d", n, err, want)
+		}
+	}
+	backlog(0)
+	publish(t, b, item(t, "customers", "r1"), item(t, "customers", "r2"), item(t, "orders", "r1"))
+	backlog(2)
+	list := fetch(t, consumer(t, b, "customers"), 2)
+	backlog(2)
+	if err := list[0].Ack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	backlog(1)
+	s.Wipe(t)
+	if _, err := b.Backlog(t.Context(), "customers"); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -129,7 +129,7 @@ func (b *Bus) session(
 	if err != nil {
 		return cause(ctx, err)
 	}
-	defer b.dismiss(stream, cons.CachedInfo().Name)
+	defer b.dismiss(context.WithoutCancel(ctx), stream, cons.CachedInfo().Name)
 
 	heartbeat := max(b.heartbeat, 500*time.Millisecond)
 	msgs, err := cons.Messages(jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(max(30*time.Second, 2*heartbeat)))
@@ -177,11 +177,11 @@ func cause(ctx context.Context, err error) error {
 
 // dismiss removes the consumer of a finished session; if that does not succeed
 // the server does after InactiveThreshold.
-func (b *Bus) dismiss(stream, consumer string) {
+func (b *Bus) dismiss(ctx context.Context, stream, consumer string) {
 	if !b.Connected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = b.js.DeleteConsumer(ctx, stream, consumer)
 }

@@ -104,18 +104,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		s.stop()
 		return nil, fmt.Errorf("start NATS: %w", ctx.Err())
 	}
-	if err := s.log.fatal(); err != nil || !srv.JetStreamEnabled() {
+	err = s.log.fatal()
+	if err == nil && !srv.JetStreamEnabled() {
+		err = errors.New("JetStream did not start")
+	}
+	if err != nil {
 		s.stop()
-		return nil, fmt.Errorf("start NATS in %s: %w", o.Dir, errors.Join(err, errNotReady(err)))
+		return nil, fmt.Errorf("start NATS in %s: %w", o.Dir, err)
 	}
 	return s, nil
-}
-
-func errNotReady(err error) error {
-	if err != nil {
-		return nil
-	}
-	return errors.New("JetStream did not start")
 }
 
 // InProcessConn opens a connection without a network; see bus.Options.InProcess.
