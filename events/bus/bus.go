@@ -301,10 +301,46 @@ func (b *Bus) Close() { b.nc.Close() }
 // run calls do with a deadline, inside the interceptor.
 func (b *Bus) run(ctx context.Context, kind, target string, do func(context.Context) error) error {
 	return b.around(ctx, kind, target, func(ctx context.Context) error {
+		if !b.Connected() {
+			return errOffline
+		}
 		ctx, cancel := context.WithTimeout(ctx, b.timeout)
 		defer cancel()
-		return do(ctx)
+		ctx, cancel = b.whileConnected(ctx)
+		defer cancel()
+		return cause(ctx, do(ctx))
 	})
+}
+
+// whileConnected returns a context that ends, with ErrDisconnected for its
+// cause, when the connection of this moment breaks: answers do not come over
+// another.
+func (b *Bus) whileConnected(parent context.Context) (context.Context, context.CancelFunc) {
+	connection := b.nc.Stats().Reconnects
+	ctx, cancel := context.WithCancelCause(parent)
+	go func() {
+		for {
+			changed := b.Changed()
+			if !b.Connected() || b.nc.Stats().Reconnects != connection {
+				cancel(ErrDisconnected)
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// cause prefers that the connection broke over how that was noticed.
+func cause(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), ErrDisconnected) {
+		return ErrDisconnected
+	}
+	return err
 }
 
 func (b *Bus) around(ctx context.Context, kind, target string, do func(context.Context) error) error {

@@ -272,12 +272,38 @@ func TestAPublicationThatCannotBeStoredSaysSo(t *testing.T) {
 func TestAPublicationWithoutAnAnswerIsUnclear(t *testing.T) {
 	t.Parallel()
 	_, s := bustest.Start(t, "customers")
-	link := s.Link()
-	b := s.Connect(t, bus.Options{InProcess: link, Timeout: 200 * time.Millisecond})
-	link.Freeze()
-	err := b.Publish(t.Context(), item(t, "customers", "r1"))
-	if !errors.Is(err, bus.ErrUnclear) || errors.Is(err, bus.ErrNotStored) {
-		t.Errorf("got %v", err)
+	for name, then := range map[string]func(*bustest.Link){
+		"within the deadline":             func(*bustest.Link) {},
+		"because the connection has gone": (*bustest.Link).Cut,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			link := s.Link()
+			begun := make(chan struct{})
+			timeout := 200 * time.Millisecond
+			if name != "within the deadline" {
+				timeout = time.Minute
+			}
+			b := s.Connect(t, bus.Options{InProcess: link, Timeout: timeout,
+				Intercept: func(ctx context.Context, _ bus.Op, do func(context.Context) error) error {
+					close(begun)
+					return do(ctx)
+				},
+			})
+			link.Freeze()
+			go func() {
+				<-begun
+				then(link)
+			}()
+			start := time.Now()
+			err := b.Publish(t.Context(), item(t, "customers", "r1"))
+			if !errors.Is(err, bus.ErrDisconnected) || errors.Is(err, bus.ErrUnclear) == errors.Is(err, bus.ErrNotStored) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("after %v", took)
+			}
+		})
 	}
 }
 

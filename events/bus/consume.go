@@ -115,17 +115,17 @@ func (c *Consumer) Fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 }
 
 func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*Message, error) {
-	// Taken before anything else: a connection that breaks from here on is noticed.
-	changed := c.bus.Changed()
 	if !c.bus.Connected() {
-		return nil, ErrDisconnected
+		return nil, errOffline
 	}
+	ctx, cancel := c.bus.whileConnected(ctx)
+	defer cancel()
 	end := time.Now().Add(wait)
-	list, err := c.pull(ctx, changed, 1, wait)
+	list, err := c.pull(ctx, 1, wait)
 	if left := time.Until(end); errors.Is(err, jetstream.ErrPinIDMismatch) && left > 0 {
 		// The table went to another replica. The client has forgotten its pin
 		// now: wait in line with the others.
-		list, err = c.pull(ctx, changed, 1, left)
+		list, err = c.pull(ctx, 1, left)
 	}
 	switch {
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, jetstream.ErrPinIDMismatch):
@@ -135,7 +135,7 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 	}
 	// Time for the rest to arrive; it ends early once max is reached. An error
 	// shows again at the next call.
-	more, _ := c.pull(ctx, changed, max-1, leastWait+time.Duration(min(max-1, list[0].waiting))*perMessage)
+	more, _ := c.pull(ctx, max-1, leastWait+time.Duration(min(max-1, list[0].waiting))*perMessage)
 	return append(list, more...), nil
 }
 
@@ -147,7 +147,7 @@ const (
 )
 
 // pull sends one pull request. Its error is nil if any message came.
-func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, count int, wait time.Duration) ([]*Message, error) {
+func (c *Consumer) pull(ctx context.Context, count int, wait time.Duration) ([]*Message, error) {
 	opts := []jetstream.FetchOpt{
 		jetstream.FetchMaxWait(max(wait, leastWait)), jetstream.FetchMaxBytes(MaxFetchBytes),
 	}
@@ -172,9 +172,6 @@ func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, count int,
 			list = append(list, message)
 			continue
 		case <-ctx.Done():
-			err = ctx.Err()
-		case <-changed:
-			err = ErrDisconnected
 		}
 		// The pull request lives on in the server until it expires: what it
 		// still delivers goes back at once.
@@ -183,7 +180,7 @@ func (c *Consumer) pull(ctx context.Context, changed <-chan struct{}, count int,
 				_ = m.Nak()
 			}
 		}()
-		return list, unless(len(list) > 0, err)
+		return list, unless(len(list) > 0, cause(ctx, ctx.Err()))
 	}
 }
 

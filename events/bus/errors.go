@@ -46,6 +46,9 @@ var (
 	ErrNotReplayable = errors.New("dead letter cannot be replayed")
 )
 
+// errOffline refuses an operation that was not begun.
+var errOffline = fmt.Errorf("%w: not connected", ErrDisconnected)
+
 // classify adds the sentinel that a caller branches on. Errors of nats.go carry
 // no message content and no credentials.
 func classify(err error) error {
@@ -103,7 +106,7 @@ func neverSent(err error) bool {
 		return true
 	}
 	for _, target := range []error{
-		nats.ErrNoResponders, jetstream.ErrNoStreamResponse, nats.ErrMaxPayload, nats.ErrBadSubject,
+		errOffline, nats.ErrNoResponders, jetstream.ErrNoStreamResponse, nats.ErrMaxPayload, nats.ErrBadSubject,
 		nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrConnectionDraining,
 	} {
 		if errors.Is(err, target) {

@@ -107,19 +107,11 @@ func (b *Bus) session(
 	ctx context.Context, stream string, cfg jetstream.ConsumerConfig,
 	emit func(jetstream.Msg, *jetstream.MsgMetadata) bool,
 ) error {
-	changed := b.Changed()
 	if !b.Connected() {
-		return ErrDisconnected
+		return errOffline
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-changed:
-			cancel(ErrDisconnected)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := b.whileConnected(ctx)
+	defer cancel()
 
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.MemoryStorage, cfg.Replicas, cfg.InactiveThreshold = true, 1, time.Minute
@@ -165,14 +157,6 @@ func (b *Bus) session(
 			}
 		}
 	}
-}
-
-// cause prefers why ctx was cancelled over how that was noticed.
-func cause(ctx context.Context, err error) error {
-	if why := context.Cause(ctx); why != nil {
-		return why
-	}
-	return err
 }
 
 // dismiss removes the consumer of a finished session; if that does not succeed
