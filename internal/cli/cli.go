@@ -36,6 +36,15 @@ func (w *world) quiet() *slog.Logger {
 	return daemon.NewLogger(w.Stderr, max(w.level, slog.LevelWarn))
 }
 
+// errors returns a logger of errors only, unless more than the default is asked
+// for: a busy machine's hiccups are no part of a demo.
+func (w *world) errors() *slog.Logger {
+	if w.level < slog.LevelInfo {
+		return w.log()
+	}
+	return daemon.NewLogger(w.Stderr, max(w.level, slog.LevelError))
+}
+
 // now is the clock of the binaries.
 func now() time.Time { return time.Now() }
 

@@ -34,7 +34,7 @@ func (c *demoCmd) Run(ctx context.Context, w *world) error {
 	}
 	err := demo.Run(ctx, demo.Options{
 		Table: c.Table, Column: c.Column, Value: storage.NewSecret(c.ID), Dir: c.Keep,
-		Out: w.Stdout, Progress: w.progress(), Log: w.quiet(), Now: now,
+		Out: w.Stdout, Progress: w.progress(), Log: w.errors(), Now: now,
 	})
 	switch {
 	case errors.Is(err, demo.ErrFailed):

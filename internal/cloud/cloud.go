@@ -4,9 +4,10 @@
 //
 // Query parameters are those of gocloud.dev's URL openers. An s3:// URL with an
 // endpoint names a store that is not Amazon's; for it the defaults are
-// use_path_style=true, region us-east-1 if none is configured, and checksums
-// only where the protocol requires them, because older stores keep the framing
-// of trailing checksums as content.
+// use_path_style=true, region us-east-1 if none is configured, and
+// request_checksum_calculation=when_required, because older stores keep the
+// framing of trailing checksums as content. Checksums of responses are verified
+// only if response_checksum_validation=when_supported asks for it.
 package cloud
 
 import (

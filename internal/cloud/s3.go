@@ -60,17 +60,20 @@ func openS3(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Clo
 
 // s3Defaults fills in what stores other than Amazon's need.
 func s3Defaults(q url.Values) error {
+	fallback := func(parameter, value string) {
+		if !q.Has(parameter) {
+			q.Set(parameter, value)
+		}
+	}
+	// Otherwise the SDK writes a line to standard error for every object that
+	// has no checksum.
+	fallback("response_checksum_validation", "when_required")
 	endpoint := q.Get("endpoint")
 	if endpoint == "" {
 		return nil
 	}
 	if e, err := url.Parse(endpoint); err != nil || e.Host == "" || e.Scheme != "http" && e.Scheme != "https" {
 		return errors.New("read configuration: endpoint is not of the form https://host[:port]")
-	}
-	fallback := func(parameter, value string) {
-		if !q.Has(parameter) {
-			q.Set(parameter, value)
-		}
 	}
 	if !q.Has("s3ForcePathStyle") {
 		fallback("use_path_style", "true")
@@ -79,7 +82,6 @@ func s3Defaults(q url.Values) error {
 		fallback("region", "us-east-1")
 	}
 	fallback("request_checksum_calculation", "when_required")
-	fallback("response_checksum_validation", "when_required")
 	return nil
 }
 
