@@ -48,9 +48,13 @@ func scrub(err error) error {
 	return fmt.Errorf("unclear answer of the store (%T)", innermost(err))
 }
 
+// innermost returns the first cause of err.
 func innermost(err error) error {
 	for {
 		next := errors.Unwrap(err)
+		if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 { //nolint:errorlint // one step of unwrapping
+			next = many.Unwrap()[0]
+		}
 		if next == nil {
 			return err
 		}
