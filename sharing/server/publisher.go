@@ -26,7 +26,7 @@ const (
 type Options struct {
 	Installation string                     // name token
 	State        storage.Bucket             // the private state prefix
-	Tables       map[string]snapshot.Source // by configured name
+	Tables       map[string]snapshot.Source // by configured name; a shared table that is missing is not served, and said so
 	Shares       []snapshot.Share
 	// BaseURL is how recipients reach the endpoint, with the prefix. Optional:
 	// without it URLs of files are built from the request's Host.
@@ -102,13 +102,10 @@ func New(o Options) (*Publisher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
-	store, err := snapshot.NewStore(snapshot.StoreOptions{
+	store := snapshot.NewStore(snapshot.StoreOptions{
 		Installation: o.Installation, State: o.State, Keys: keys, Catalog: catalog, Sources: o.Tables,
 		Publish: o.Publish, Feed: o.Feed, Lease: o.Lease, Poll: o.Poll, Now: o.Now, Logger: o.Logger,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("publisher: %w", err)
-	}
 	registry := recipients.NewRegistry(recipients.NewDirectory(o.State), recipientsMaxAge, o.Now)
 	return &Publisher{o: o, keys: keys, catalog: catalog, store: store, registry: registry}, nil
 }

@@ -74,19 +74,19 @@ type View struct {
 	Manifest *Manifest
 }
 
+// errNoSource: what is shared could not be opened, or is not configured.
+var errNoSource = errors.New("the table behind it could not be opened")
+
 // NewStore returns a store that serves nothing yet. A shared table whose source
-// is not configured is an error.
-func NewStore(o StoreOptions) (*Store, error) {
+// is missing is not served, and its status says so; the others are.
+func NewStore(o StoreOptions) *Store {
 	s := &Store{
 		o: o, manifests: NewManifests(o.State, o.Keys, 2*len(o.Catalog.Refs())+spareManifests),
 		sources: map[string]*sourceState{}, announced: map[string]*announcement{},
 	}
 	var keys []string
 	for _, ref := range o.Catalog.Refs() {
-		source, ok := o.Sources[ref.Source]
-		if !ok {
-			return nil, fmt.Errorf("share %q, schema %q, table %q: no table %q is configured", ref.Share, ref.Schema, ref.Name, ref.Source)
-		}
+		source := o.Sources[ref.Source]
 		st := s.sources[ref.Source]
 		if st == nil {
 			st = &sourceState{name: ref.Source, Source: source, turn: make(chan struct{}, 1), err: ErrNoHead}
@@ -102,7 +102,7 @@ func NewStore(o StoreOptions) (*Store, error) {
 	}
 	slices.Sort(s.names)
 	s.heads = newHeads(o.State, keys, o.Feed, o.Lease, o.Now, o.Logger)
-	return s, nil
+	return s
 }
 
 // Manifests returns the manifests, to stream answers from.
@@ -111,7 +111,7 @@ func (s *Store) Manifests() *Manifests { return s.manifests }
 // Source returns the configured table behind a shared one.
 func (s *Store) Source(ref Ref) (Source, bool) {
 	st, ok := s.sources[ref.Source]
-	if !ok {
+	if !ok || st.Bucket == nil {
 		return Source{}, false
 	}
 	return st.Source, true
@@ -119,6 +119,9 @@ func (s *Store) Source(ref Ref) (Source, bool) {
 
 // Current returns what the shared table serves now, see Heads.Current.
 func (s *Store) Current(ctx context.Context, ref Ref) (View, error) {
+	if _, ok := s.Source(ref); !ok {
+		return View{}, fmt.Errorf("%s: %w: %w", ref.Key(), ErrNoHead, errNoSource)
+	}
 	for attempt := 0; ; attempt++ {
 		head, err := s.heads.Current(ctx, ref.Key())
 		if err != nil {
@@ -182,6 +185,9 @@ func (s *Store) refresh(ctx context.Context, name string, polled bool) error {
 
 // prepare moves the heads of a source's shares; it holds the source's turn.
 func (s *Store) prepare(ctx context.Context, st *sourceState, polled bool) error {
+	if st.Bucket == nil {
+		return errNoSource
+	}
 	moved, err := s.outdated(ctx, st)
 	if err != nil || !moved {
 		return err

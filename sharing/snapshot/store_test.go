@@ -337,11 +337,17 @@ func TestARefusedTableDoesNotHoldUpOthers(t *testing.T) {
 	})
 }
 
-func TestAShareOfATableThatIsNotConfiguredIsAnError(t *testing.T) {
+func TestATableThatCouldNotBeOpenedIsNamedAndNotServed(t *testing.T) {
 	t.Parallel()
-	_, err := NewStore(StoreOptions{State: bucket.NewMemory(), Catalog: testCatalog(t), Sources: map[string]Source{}, Now: time.Now, Logger: discard})
-	if err == nil {
-		t.Error("no error")
+	s := newTestStore(t, bucket.NewMemory(), Source{}, func(o *StoreOptions) { o.Sources = nil })
+	if err := s.Refresh(t.Context(), "customers"); !errors.Is(err, errNoSource) {
+		t.Errorf("got %v", err)
+	}
+	if status := s.Status(); !errors.Is(status[0].Err, errNoSource) {
+		t.Errorf("status says %v", status[0].Err)
+	}
+	if _, err := s.Current(t.Context(), s.o.Catalog.Refs()[0]); !errors.Is(err, ErrNoHead) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -135,11 +135,7 @@ func newTestStore(t testing.TB, state storage.Bucket, source Source, change func
 	if change != nil {
 		change(&o)
 	}
-	s, err := NewStore(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return NewStore(o)
 }
 
 func lines(b *bytes.Buffer) []string {
