@@ -40,3 +40,5 @@ func commitsOf(t testing.TB, dir, app string, number float64) int {
 func commitName(v storage.Version) string { return fmt.Sprintf("%020d.json", int64(v)) }
 
 func asRefusal(err error, r **storage.Refusal) bool { return errors.As(err, r) }
+
+func isCorrupt(err error) bool { return errors.Is(err, storage.ErrCorrupt) }

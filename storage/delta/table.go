@@ -132,6 +132,9 @@ func (t *Table) Bind(ctx context.Context, columns []string) error {
 	if _, err := bind(s, columns); err != nil {
 		return fmt.Errorf("bind columns: %w", err)
 	}
+	if _, err := identityColumns(s, t.o.IdentityColumns); err != nil {
+		return fmt.Errorf("bind columns: %w", err)
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"delenda/storage"
 	"delenda/storage/deletion"
@@ -278,7 +279,7 @@ func (a *Action) validateFile(kind, path string) error {
 	if len(path) > maxPathBytes {
 		return bad("path", "longer than allowed")
 	}
-	if _, err := canonicalPath(path); err != nil {
+	if _, err := canonicalPath(path); err != nil || !utf8.ValidString(path) {
 		return bad("path", "not a percent-encoded URI")
 	}
 	dv := a.deletionVector()

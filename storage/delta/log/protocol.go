@@ -63,6 +63,9 @@ func (p Protocol) CheckRead() error {
 	if p.MinReaderVersion < 3 {
 		return nil // legacy versions imply column mapping at most
 	}
+	if p.MinWriterVersion < 7 {
+		return &storage.CorruptError{Offset: -1, Field: "protocol", Reason: "reader version 3 without writer version 7"}
+	}
 	if unknown := missing(p.ReaderFeatures, readable); len(unknown) > 0 {
 		return storage.Refuse("unsupported_reader_feature", "the table needs the reader feature %s", strings.Join(unknown, ", "))
 	}
