@@ -33,6 +33,8 @@ type process struct {
 	state storage.Bucket // through faults
 	wrap  func(*pipelinetest.Table) *pipelinetest.Table
 	opts  *erase.Options
+	// tables, when not nil, is the configuration instead of the world's tables.
+	tables []pipeline.Table
 
 	store  *pipeline.Store
 	intake *intake.Intake
@@ -71,8 +73,15 @@ func (p *process) open() (err error) {
 	if err != nil {
 		return err
 	}
-	p.intake = intake.New(p.store, p.w.Config(p.wrap), p.conn.Publish, nil)
+	p.intake = intake.New(p.store, p.config(), p.conn.Publish, nil)
 	return nil
+}
+
+func (p *process) config() []pipeline.Table {
+	if p.tables != nil {
+		return p.tables
+	}
+	return p.w.Config(p.wrap)
 }
 
 // accept sends a body as a patient sender does.
@@ -100,7 +109,7 @@ func (p *process) work() error {
 		}
 	}
 	p.opts.Logger = slog.New(slog.NewTextHandler(p.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	d := erase.New(p.store, p.w.Config(p.wrap), p.conn.Consume, p.conn.Publish, p.opts)
+	d := erase.New(p.store, p.config(), p.conn.Consume, p.conn.Publish, p.opts)
 	ctx, cancel := context.WithCancel(p.ctx)
 	var run sync.WaitGroup
 	run.Go(func() { _ = d.Run(ctx) })
