@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,10 +266,11 @@ func twoReplicas(t *testing.T, lease time.Duration, lose func(*feed, *cable, *fa
 	faults := fault.Wrap(state)
 	bus := newFeed()
 	lost := &cable{feed: bus}
-	var announced storage.Version = storage.NoVersion
+	var announced atomic.Int64
+	announced.Store(int64(storage.NoVersion))
 	told := func(_ context.Context, e events.Event) error {
 		s, err := events.Payload[events.ShareChanged](e)
-		announced = max(announced, storage.Version(s.HideFloor))
+		announced.Store(max(announced.Load(), s.HideFloor))
 		return err
 	}
 	one := newTestStore(t, state, tb.source(), func(o *StoreOptions) {
@@ -286,9 +288,10 @@ func twoReplicas(t *testing.T, lease time.Duration, lose func(*feed, *cable, *fa
 	synctest.Wait()
 	ref := one.o.Catalog.Refs()[0]
 	look := func(s *Store) (storage.Version, error) {
+		floor := storage.Version(announced.Load()) // announced before the request
 		v, err := s.Current(ctx, ref)
-		if err == nil && v.Head.Version < announced {
-			t.Errorf("serves version %d below the announced floor %d", v.Head.Version, announced)
+		if err == nil && v.Head.Version < floor {
+			t.Errorf("serves version %d below the announced floor %d", v.Head.Version, floor)
 		}
 		return v.Head.Version, err
 	}
@@ -310,8 +313,8 @@ func twoReplicas(t *testing.T, lease time.Duration, lose func(*feed, *cable, *fa
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if announced != 1 {
-		t.Errorf("floor %d was announced, want 1", announced)
+	if floor := announced.Load(); floor != 1 {
+		t.Errorf("floor %d was announced, want 1", floor)
 	}
 	if v, err := look(one); err != nil || v != 1 {
 		t.Errorf("one serves %d, %v after", v, err)
