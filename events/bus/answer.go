@@ -31,8 +31,9 @@ const EraseLimit = 256
 // up to 4 MiB for each message. So while more than EraseLimit messages of the
 // Consumer wait for an answer, Ack only removes: bytes go when no message is left
 // in their file, or when the server compacts it at its sync interval, which spares
-// the newest file. What such bytes hold is ciphertext, and worthless once its key
-// is shredded.
+// the newest file. And a replicated stream keeps every message in its Raft log
+// until that is compacted. What such bytes hold is ciphertext, and worthless once
+// its key is shredded.
 func (m *Message) Ack(ctx context.Context) error {
 	if erases(m.Stream) && !m.consumer.many() {
 		return m.erase(ctx, "ack")

@@ -61,12 +61,16 @@ func consumer(t testing.TB, b *bus.Bus, table string) *bus.Consumer {
 // fetch returns exactly n messages, or fails.
 func fetch(t testing.TB, c *bus.Consumer, n int) []*bus.Message {
 	t.Helper()
-	list, err := c.Fetch(t.Context(), n, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(list) != n {
-		t.Fatalf("fetched %d messages, want %d", len(list), n)
+	var list []*bus.Message
+	for len(list) < n {
+		more, err := c.Fetch(t.Context(), n-len(list), 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(more) == 0 {
+			t.Fatalf("fetched %d messages, want %d", len(list), n)
+		}
+		list = append(list, more...)
 	}
 	return list
 }

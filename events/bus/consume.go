@@ -13,8 +13,9 @@ import (
 	"delenda/events"
 )
 
-// MaxFetchBytes bounds what one Fetch takes into memory.
-const MaxFetchBytes = 64 << 20
+// MaxFetch bounds what one Fetch takes into memory: messages of at most
+// MaxIntakeBytes or MaxItemBytes each.
+const MaxFetch = 256
 
 // Record is a stored message.
 type Record struct {
@@ -93,8 +94,8 @@ func (b *Bus) Consumer(ctx context.Context, stream, durable string) (*Consumer, 
 }
 
 // Fetch waits up to wait for a message and returns it with what else is there,
-// at most max messages and MaxFetchBytes. None within wait is an empty slice and
-// no error. With wait zero it returns what is there now.
+// at most max messages and MaxFetch. None within wait is an empty slice and no
+// error. With wait zero it returns what is there now.
 //
 // When ctx ends or the connection breaks after messages have come, they are
 // returned without an error; the next call reports it.
@@ -133,24 +134,34 @@ func (c *Consumer) fetch(ctx context.Context, max int, wait time.Duration) ([]*M
 	case err != nil || len(list) == 0 || max == 1:
 		return list, err
 	}
-	// Time for the rest to arrive; it ends early once max is reached. An error
-	// shows again at the next call.
-	more, _ := c.pull(ctx, max-1, leastWait+time.Duration(min(max-1, list[0].waiting))*perMessage)
+	// As many as are known to wait are asked for, so that the request ends by
+	// being fulfilled: a replicated consumer delivers a message only after its
+	// replicas know, and one that is on its way when a request expires comes
+	// after the AckWait. Messages that are delivered again are not known.
+	first, rest := list[0], min(max, MaxFetch)-1
+	var more []*Message
+	switch {
+	case first.waiting > 0:
+		more, _ = c.pull(ctx, min(rest, first.waiting), restWait) // an error shows again at the next call
+	case first.Deliveries > 1:
+		more, _ = c.pull(ctx, rest, againWait)
+	}
 	return append(list, more...), nil
 }
 
 // leastWait gives every pull request an expiry: without one the server would
 // keep it. What is there comes before it expires, however far the server is.
 const (
-	leastWait  = 10 * time.Millisecond
-	perMessage = 100 * time.Microsecond
+	leastWait = 10 * time.Millisecond
+	restWait  = 250 * time.Millisecond // unless others take them, they come in a few
+	againWait = 50 * time.Millisecond
 )
 
 // pull sends one pull request. Its error is nil if any message came.
 func (c *Consumer) pull(ctx context.Context, count int, wait time.Duration) ([]*Message, error) {
-	opts := []jetstream.FetchOpt{
-		jetstream.FetchMaxWait(max(wait, leastWait)), jetstream.FetchMaxBytes(MaxFetchBytes),
-	}
+	// No FetchMaxBytes: where replicas delay the delivery, the server announces
+	// the end of such a request before its last messages.
+	opts := []jetstream.FetchOpt{jetstream.FetchMaxWait(max(wait, leastWait))}
 	if c.group != "" {
 		opts = append(opts, jetstream.FetchPriorityGroup(c.group))
 	}

@@ -8,8 +8,8 @@
 // other end is ErrNotStored or ErrUnclear, and says which. A fetched message is
 // delivered again until it is acknowledged, terminated or erased; how often it
 // was delivered is known before any work is done on it. Acknowledgements are
-// synchronous. The bodies of work items are erased from the stream's files when
-// they are done, see Message.Done.
+// synchronous. The bodies of intake messages and work items are erased from the
+// stream's files when they are done, as far as Message.Ack says.
 //
 // Non-guarantees. A message may be delivered twice, also after an
 // acknowledgement whose answer was lost, and to two consumers at once; JetStream
