@@ -8,8 +8,6 @@ def open_session(work):
     from pyspark.sql import SparkSession
 
     jars = sorted(glob.glob(os.path.join(os.environ["DELENDA_JARS"], "*.jar")))
-    # Spark brings its own Scala library and parser runtime.
-    jars = [j for j in jars if not os.path.basename(j).startswith(("scala-library", "antlr4-runtime"))]
     builder = (
         SparkSession.builder.master("local[1]")
         .appName("delenda-conformance")
@@ -20,6 +18,7 @@ def open_session(work):
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
