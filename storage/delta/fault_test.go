@@ -3,7 +3,10 @@ package delta_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,7 +50,7 @@ func sweepModel(t testing.TB) (rows []storagetest.Row, result storage.Deleted) {
 func judge(t *testing.T, h *peopleHost, want []storagetest.Row, what string) {
 	t.Helper()
 	dir := h.dump(t)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if n := commitsOf(t, dir, sweepApp, 1); n != 1 {
 		t.Errorf("%s: the batch has %d commits", what, n)
 	}
@@ -85,13 +88,18 @@ func TestDeleteSurvivesAnyFaultAtAnyOperation(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			for _, p := range properties {
-				sweep(t, mode, p, want, model)
+				sweep(t, mode, p, false, want, model)
+			}
+			if os.Getenv("DELENDA_LONG") == "1" {
+				sweep(t, mode, properties[0], true, want, model)
 			}
 		})
 	}
 }
 
-func sweep(t *testing.T, mode fault.Mode, properties map[string]string, want []storagetest.Row, model storage.Deleted) {
+// sweep lets one operation after the other go wrong until none is left; with
+// race, another writer wins the first version that the delete wants.
+func sweep(t *testing.T, mode fault.Mode, properties map[string]string, race bool, want []storagetest.Row, model storage.Deleted) {
 	t.Helper()
 	for n := 1; ; n++ {
 		h := newPeople(t, bucket.NewMemory(), properties)
@@ -108,6 +116,16 @@ func sweep(t *testing.T, mode fault.Mode, properties map[string]string, want []s
 		d := storage.Deletion{
 			Batch: storage.Batch{App: sweepApp, Number: 1, Base: base}, Subjects: sweepSubjects(),
 			Now: func() time.Time { return time.UnixMilli(1_800_000_000_000) },
+		}
+		raced := false
+		if race {
+			d.Approve = func(context.Context, storage.Matched) ([]bool, error) {
+				if !raced {
+					h.Hide(t, 12) // hidden before: an empty commit
+				}
+				raced = true
+				return make([]bool, len(d.Subjects)), nil
+			}
 		}
 		first, err := table.Delete(ctx, d)
 		cancel()
@@ -196,5 +214,37 @@ func TestACommitThatDidNotLandIsAnError(t *testing.T) {
 	_, err := table.Delete(t.Context(), storage.Deletion{Batch: storage.Batch{App: sweepApp, Number: 1}, Subjects: sweepSubjects()})
 	if !errors.Is(err, fault.ErrInjected) || h.version(t) != before {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestApplicationsThatDeleteAtOnceAllSucceed(t *testing.T) {
+	t.Parallel()
+	const apps, each = 4, 3
+	h := newPeople(t, openDir(t, t.TempDir()), map[string]string{"delta.checkpointInterval": "4"})
+	h.o.Attempts = 100
+	var rows []storagetest.Row
+	for id := range int64(apps*each + 2) {
+		rows = append(rows, storagetest.Row{ID: id, Region: "north"})
+	}
+	h.Append(t, rows[:5]...)
+	h.Append(t, rows[5:]...)
+	var wg sync.WaitGroup
+	for app := range apps {
+		table := h.Open(t)
+		wg.Go(func() {
+			for n := range each {
+				got, err := table.Delete(t.Context(), storage.Deletion{
+					Batch:    storage.Batch{App: fmt.Sprintf("app %d", app), Number: int64(n + 1)},
+					Subjects: []storage.Subject{subject("id", strconv.Itoa(app*each+n))},
+				})
+				if err != nil || !got.Committed || got.Subjects[0].Rows != 1 {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if left := h.Rows(t); len(left) != 2 || left[0].ID < apps*each || left[1].ID < apps*each {
+		t.Errorf("rows left: %v", left)
 	}
 }

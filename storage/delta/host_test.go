@@ -96,7 +96,7 @@ func (h *peopleHost) dump(t testing.TB) string {
 func (h *peopleHost) Rows(t testing.TB) []storagetest.Row {
 	t.Helper()
 	dir := h.dump(t)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	var out []storagetest.Row
 	for _, f := range replayJSON(t, dir) {
 		hidden := hiddenRows(t, dir, f.add)

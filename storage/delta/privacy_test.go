@@ -190,8 +190,10 @@ func TestAddsAndRemovesKeepWhatIsNotTheirs(t *testing.T) {
 	text := func(s string) *string { return &s }
 	h.commit(t, "WRITE", func(string) []map[string]any {
 		out := h.write(t, []storagetest.Row{
-			{ID: 1, Email: text("aaa@example.org"), Region: "n"}, {ID: 2, Email: text("bob@example.org"), Region: "n"},
-			{ID: 3, Email: text("eve@example.org"), Region: "n"}, {ID: 4, Email: text("zoe@example.org"), Region: "n"},
+			{ID: 1, Email: text("aaa@example.org"), Region: "n"},
+			{ID: 2, Email: text("bob@example.org"), Region: "n"},
+			{ID: 3, Email: text("eve@example.org"), Region: "n"},
+			{ID: 4, Email: text("zoe@example.org"), Region: "n"},
 		})
 		add := out[0]["add"].(map[string]any)
 		add["baseRowId"], add["defaultRowCommitVersion"], add["clusteringProvider"] = 100, 2, "liquid"
@@ -277,9 +279,13 @@ func TestWhatATableForbidsIsRefusedByName(t *testing.T) {
 		{"adaptive metadata", []string{"adaptiveMetadata"}, []string{"adaptiveMetadata"}, nil, "adaptive_metadata", "adaptiveMetadata"},
 		{"unknown reader feature", []string{"deletionVectors", "tomorrow"}, []string{"deletionVectors", "tomorrow"}, nil, "unsupported_reader_feature", "tomorrow"},
 		{"unknown writer feature", dv, []string{"deletionVectors", "tomorrow"}, nil, "unsupported_writer_feature", "tomorrow"},
-		{"everything that needs nothing", []string{"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "timestampNtz", "typeWidening", "columnMapping"},
+		{
+			"everything that needs nothing",
+			[]string{"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "timestampNtz", "typeWidening", "columnMapping"},
 			[]string{"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "timestampNtz", "typeWidening", "columnMapping", "invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults", "identityColumns", "changeDataFeed", "rowTracking", "domainMetadata", "checkpointProtection", "materializePartitionColumns", "collations"},
-			map[string]string{"delta.enableChangeDataFeed": "true"}, "", ""},
+			map[string]string{"delta.enableChangeDataFeed": "true"},
+			"", "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -133,7 +133,7 @@ func readActions(ctx context.Context, b storage.Bucket, key string, fold func(li
 }
 
 func decodeActions(r io.Reader, fold func(line int64, a *Action) error) error {
-	br := bufio.NewReaderSize(r, 64<<10)
+	br := bufio.NewReaderSize(r, 16<<10)
 	var first error
 	var buf []byte
 	for line := int64(0); ; line++ {

@@ -166,16 +166,17 @@ func (l *listing) addCommit(ctx context.Context, b storage.Bucket, v storage.Ver
 // hint reads _last_checkpoint. Anything wrong with it means no hint.
 func hint(ctx context.Context, b storage.Bucket) (storage.Version, error) {
 	p, err := storage.ReadObject(ctx, b, lastCheckpointKey, maxHintBytes)
+	absent := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrTooLarge)
 	switch {
-	case errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrTooLarge):
-		return storage.NoVersion, nil
+	case absent:
+		return storage.NoVersion, nil //nolint:nilerr // no hint, or none of a sane size
 	case err != nil:
 		return storage.NoVersion, fmt.Errorf("read checkpoint hint: %w", err)
 	}
 	var h struct {
 		Version *int64 `json:"version"`
 	}
-	if json.Unmarshal(p, &h) != nil || h.Version == nil || *h.Version < 0 || storage.Version(*h.Version) > maxVersion {
+	if valid := json.Unmarshal(p, &h) == nil; !valid || h.Version == nil || *h.Version < 0 || storage.Version(*h.Version) > maxVersion {
 		return storage.NoVersion, nil
 	}
 	return storage.Version(*h.Version), nil

@@ -358,8 +358,14 @@ func TestCheckpointKeepsEverything(t *testing.T) {
 	}
 	p := log.Protocol{MinReaderVersion: 3, MinWriterVersion: 7, ReaderFeatures: []string{"deletionVectors"}, WriterFeatures: []string{"deletionVectors", "domainMetadata"}}
 	actions := []log.Action{
-		{CommitInfo: &log.CommitInfo{Operation: "TEST"}}, {Protocol: &p}, {Metadata: &m}, {Txn: &log.Txn{AppID: "a", Version: 3, LastUpdated: &long}},
-		{DomainMetadata: &log.DomainMetadata{Domain: "d", Configuration: "c"}}, {Add: &wantAdd}, {Remove: &wantRemoves[0]}, {Remove: &wantRemoves[1]},
+		{CommitInfo: &log.CommitInfo{Operation: "TEST"}},
+		{Protocol: &p},
+		{Metadata: &m},
+		{Txn: &log.Txn{AppID: "a", Version: 3, LastUpdated: &long}},
+		{DomainMetadata: &log.DomainMetadata{Domain: "d", Configuration: "c"}},
+		{Add: &wantAdd},
+		{Remove: &wantRemoves[0]},
+		{Remove: &wantRemoves[1]},
 		{Remove: &log.Remove{Path: "expired", DeletionTimestamp: 1}},
 	}
 	if err := log.PutCommit(t.Context(), b, 0, actions); err != nil {

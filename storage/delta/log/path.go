@@ -49,7 +49,8 @@ func isAbsolute(p string) bool {
 	}
 	for j, c := range []byte(p[:i]) {
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (j == 0 || !('0' <= c && c <= '9' || c == '+' || c == '-' || c == '.')) {
+		later := '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
+		if !letter && (j == 0 || !later) {
 			return false
 		}
 	}
