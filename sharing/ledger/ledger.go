@@ -15,12 +15,11 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"delenda/storage"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"delenda/storage"
 )
 
 // MaxEntryBytes bounds one entry.

@@ -1,15 +1,14 @@
 package ledger_test
 
 import (
-	"errors"
-	"fmt"
-	"sync"
-	"testing"
-
 	"delenda/sharing/ledger"
 	"delenda/storage"
 	"delenda/storage/bucket"
 	"delenda/storage/bucket/fault"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
 )
 
 func TestTheHighestEntryIsInForce(t *testing.T) {

@@ -13,6 +13,9 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"delenda/sharing"
+	"delenda/sharing/ledger"
+	"delenda/storage"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -22,10 +25,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"delenda/sharing"
-	"delenda/sharing/ledger"
-	"delenda/storage"
 )
 
 const (
@@ -37,7 +36,7 @@ const (
 	secretBytes = 32
 )
 
-// ErrUnknown: no recipient, or no token of the recipient, has this name.
+// ErrUnknown tells that no recipient, or no token of the recipient, has this name.
 var ErrUnknown = errors.New("no such recipient")
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}$`)

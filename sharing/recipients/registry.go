@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ErrStale: the records could not be read for too long to let anyone in.
+// ErrStale tells that the records could not be read for too long to let anyone in.
 var ErrStale = errors.New("recipients have not been read lately")
 
 // Registry is a replica's view of the directory. It is safe for concurrent

@@ -3,14 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
-	"net/http"
-	"strings"
-	"testing"
-	"time"
-
 	"delenda/events"
 	"delenda/sharing"
 	"delenda/sharing/server"
@@ -19,12 +11,19 @@ import (
 	"delenda/storage/bucket"
 	"delenda/storage/bucket/fault"
 	"delenda/storage/delta"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
 )
 
 const allFeatures = "responseformat=delta,parquet;readerfeatures=deletionvectors,columnmapping,timestampntz"
 
 // ask sends a request with the recipient's token.
-func (f *fixture) ask(t *testing.T, method, path, body, capabilities string) (*http.Response, []byte) {
+func (f *fixture) ask(t *testing.T, method, path, body, capabilities string) (reply, []byte) {
 	t.Helper()
 	res, text, err := f.try(t.Context(), method, path, body, capabilities)
 	if err != nil {
@@ -33,10 +32,10 @@ func (f *fixture) ask(t *testing.T, method, path, body, capabilities string) (*h
 	return res, text
 }
 
-func (f *fixture) try(ctx context.Context, method, path, body, capabilities string) (*http.Response, []byte, error) {
+func (f *fixture) try(ctx context.Context, method, path, body, capabilities string) (reply, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, f.endpoint()+path, strings.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return reply{}, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+f.token.Reveal())
 	if capabilities != "" {
@@ -45,13 +44,19 @@ func (f *fixture) try(ctx context.Context, method, path, body, capabilities stri
 	return f.send(req)
 }
 
-func (f *fixture) send(req *http.Request) (*http.Response, []byte, error) {
+// reply is an answer without its body.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
+func (f *fixture) send(req *http.Request) (reply, []byte, error) {
 	res, err := f.server.Client().Do(req)
 	if err != nil {
-		return nil, nil, err
+		return reply{}, nil, err
 	}
 	text, err := io.ReadAll(res.Body)
-	return res, text, errors.Join(err, res.Body.Close())
+	return reply{res.StatusCode, res.Header}, text, errors.Join(err, res.Body.Close())
 }
 
 func (f *fixture) get(t *testing.T, url string) (int, []byte) {
@@ -69,9 +74,9 @@ func (f *fixture) get(t *testing.T, url string) (int, []byte) {
 
 const main = "/shares/lake/schemas/main/tables/"
 
-func (f *fixture) query(t *testing.T, table, body string) []sharing.Line {
+func (f *fixture) query(t *testing.T, body string) []sharing.Line {
 	t.Helper()
-	res, text := f.ask(t, http.MethodPost, main+table+"/query", body, allFeatures)
+	res, text := f.ask(t, http.MethodPost, main+"people/query", body, allFeatures)
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %.300s", res.StatusCode, text)
 	}
@@ -128,7 +133,7 @@ func TestAfterAnErasureNothingFromBeforeIsServed(t *testing.T) {
 	t.Parallel()
 	b := foreign(t, "spark-dv-name")
 	f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: b}}, nil)
-	before := f.query(t, "people", `{"includeRefreshToken":true}`)
+	before := f.query(t, `{"includeRefreshToken":true}`)
 	for _, u := range urlsOf(before) {
 		if status, _ := f.get(t, u); status != http.StatusOK {
 			t.Fatalf("status %d before", status)
@@ -141,7 +146,7 @@ func TestAfterAnErasureNothingFromBeforeIsServed(t *testing.T) {
 	if err := f.HandleTableChanged(t.Context(), events.TableChanged{Table: "people", Version: int64(d.Version), Kind: events.ChangeDelete}); err != nil {
 		t.Fatal(err)
 	}
-	after := f.query(t, "people", `{}`)
+	after := f.query(t, `{}`)
 	rows := func(lines []sharing.Line) (n int64) {
 		for _, line := range lines {
 			if line.File == nil {
@@ -215,7 +220,7 @@ func TestARefreshTokenPinsItsVersionWhenOthersCommit(t *testing.T) {
 	t.Parallel()
 	b := foreign(t, "deltars-plain")
 	f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: b}}, nil)
-	before := f.query(t, "people", `{"includeRefreshToken":true}`)
+	before := f.query(t, `{"includeRefreshToken":true}`)
 	if _, err := delta.EnableDeletionVectors(t.Context(), b, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +251,7 @@ func TestARefreshTokenPinsItsVersionWhenOthersCommit(t *testing.T) {
 func TestTheURLsOfARecipientEndWithTheGrant(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: foreign(t, "deltars-plain")}}, nil)
-	urls := urlsOf(f.query(t, "people", `{}`))
+	urls := urlsOf(f.query(t, `{}`))
 	if err := f.dir.SetShares(t.Context(), "reader", []string{"secret"}); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +271,7 @@ func TestTheURLsOfARecipientEndWithTheGrant(t *testing.T) {
 func TestAURLEndsWithItsTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: foreign(t, "deltars-plain")}}, func(o *server.Options) { o.URLTTL = 10 * time.Second })
-	urls := urlsOf(f.query(t, "people", `{}`))
+	urls := urlsOf(f.query(t, `{}`))
 	if status, _ := f.get(t, urls[0]); status != http.StatusOK {
 		t.Errorf("status %d in time", status)
 	}
@@ -288,7 +293,7 @@ func TestAStoreThatSignsIsReadDirectlyAndItsExpiryIsTold(t *testing.T) {
 	b := foreign(t, "spark-dv-bitmap")
 	now := time.Now()
 	f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: b, Presigner: presigner{func() time.Time { return now }}}}, nil)
-	lines := f.query(t, "people", `{}`)
+	lines := f.query(t, `{}`)
 	for _, u := range urlsOf(lines) {
 		if !strings.HasPrefix(u, "https://store.example/") {
 			t.Error("a URL is not the store's")
@@ -352,7 +357,7 @@ func TestWithoutTheStatePrefixNothingIsServed(t *testing.T) {
 	t.Parallel()
 	faults := fault.Wrap(bucket.NewMemory())
 	faulty := newFixture(t, map[string]snapshot.Source{"people": {Bucket: foreign(t, "deltars-plain")}}, func(o *server.Options) { o.State = faults })
-	urls := urlsOf(faulty.query(t, "people", `{}`))
+	urls := urlsOf(faulty.query(t, `{}`))
 	faults.ArmMatch(fault.Kill, 1, func(fault.Op) bool { return true })
 	for _, r := range [][2]string{{http.MethodGet, "/version"}, {http.MethodGet, "/metadata"}, {http.MethodPost, "/query"}} {
 		res, text := faulty.ask(t, r[0], main+"people"+r[1], "{}", allFeatures)
@@ -368,7 +373,7 @@ func TestWithoutTheStatePrefixNothingIsServed(t *testing.T) {
 func TestLogsAndObservationsCarryNoTokenURLOrPredicate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: foreign(t, "spark-dv-bitmap")}}, nil)
-	lines := f.query(t, "people", `{"jsonPredicateHints":"alice@example.com","predicateHints":["email = 'alice@example.com'"]}`)
+	lines := f.query(t, `{"jsonPredicateHints":"alice@example.com","predicateHints":["email = 'alice@example.com'"]}`)
 	urls := urlsOf(lines)
 	for _, u := range urls {
 		f.get(t, u)

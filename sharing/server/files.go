@@ -3,6 +3,9 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"delenda/sharing"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,10 +15,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-
-	"delenda/sharing"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
 )
 
 // signatureParameter carries the token of a file's URL. Clients built on
@@ -82,7 +81,7 @@ func (p *Publisher) baseURL(r *http.Request) string {
 // stands for the recipient, whose grant is looked at again, for the version,
 // which must not lie below the hide floor, and for the object; GET and HEAD
 // alone are served, with ranges.
-func (a *answer) file() error {
+func (a *answer) file(ctx context.Context) error {
 	if a.r.Method != http.MethodGet && a.r.Method != http.MethodHead {
 		a.w.Header().Set("Allow", "GET, HEAD")
 		return &failure{status: http.StatusMethodNotAllowed, code: sharing.CodeUnsupportedOperation, message: "method not allowed"}
@@ -106,7 +105,7 @@ func (a *answer) file() error {
 	if !granted {
 		return errNoToken
 	}
-	floor, err := a.p.store.HideFloor(a.context(), ref)
+	floor, err := a.p.store.HideFloor(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -117,11 +116,11 @@ func (a *answer) file() error {
 	if !ok {
 		return errNoToken
 	}
-	return a.serveObject(source.Bucket, c.Key)
+	return a.serveObject(ctx, source.Bucket, c.Key)
 }
 
-func (a *answer) serveObject(bucket storage.Bucket, key string) error {
-	info, err := bucket.Stat(a.context(), key)
+func (a *answer) serveObject(ctx context.Context, bucket storage.Bucket, key string) error {
+	info, err := bucket.Stat(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return &failure{status: http.StatusNotFound, code: sharing.CodeDoesNotExist, message: "the file is no longer there: query the table again"}
 	}
@@ -134,7 +133,7 @@ func (a *answer) serveObject(bucket storage.Bucket, key string) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "private, no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	object := &object{ctx: a.context(), bucket: bucket, key: key, size: info.SizeBytes}
+	object := &object{ctx: ctx, bucket: bucket, key: key, size: info.SizeBytes}
 	defer object.close()
 	http.ServeContent(a.w, a.r, "", info.ModTime, object)
 	if object.err != nil {

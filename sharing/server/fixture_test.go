@@ -3,6 +3,14 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"delenda/events"
+	"delenda/sharing"
+	"delenda/sharing/recipients"
+	"delenda/sharing/server"
+	"delenda/sharing/sharingtest"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
+	"delenda/storage/bucket"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,15 +22,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"delenda/events"
-	"delenda/sharing"
-	"delenda/sharing/recipients"
-	"delenda/sharing/server"
-	"delenda/sharing/sharingtest"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
-	"delenda/storage/bucket"
 )
 
 // clock is a clock that a test moves.

@@ -2,16 +2,15 @@ package server
 
 import (
 	"context"
+	"delenda/sharing"
+	"delenda/sharing/recipients"
+	"delenda/sharing/snapshot"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"delenda/sharing"
-	"delenda/sharing/recipients"
-	"delenda/sharing/snapshot"
 )
 
 const (
@@ -36,8 +35,8 @@ func (p *Publisher) Handler() http.Handler {
 				})
 			}
 		}()
-		if err := a.serve(); err != nil {
-			a.fail(err)
+		if err := a.serve(r.Context()); err != nil {
+			a.fail(r.Context(), err)
 		}
 	})
 }
@@ -66,10 +65,10 @@ type answer struct {
 	files     int64 // shown so far
 }
 
-func (a *answer) serve() error {
+func (a *answer) serve(ctx context.Context) error {
 	switch {
 	case a.route.op == opFile:
-		return a.file()
+		return a.file(ctx)
 	case a.route.op == opRoot && a.r.Method == http.MethodPost:
 		// Clients with basic authentication ask here for a token first, and go
 		// on whatever the answer.
@@ -89,11 +88,11 @@ func (a *answer) serve() error {
 	case opShare:
 		return a.share()
 	case opVersion, opTable:
-		return a.version()
+		return a.version(ctx)
 	case opMetadata:
-		return a.metadata()
+		return a.metadata(ctx)
 	case opQuery:
-		return a.query()
+		return a.query(ctx)
 	case opChanges:
 		ref, err := a.table()
 		if err != nil {
@@ -142,10 +141,10 @@ func (a *answer) table() (snapshot.Ref, error) {
 }
 
 // fail answers with what went wrong, or breaks off an answer that has begun.
-func (a *answer) fail(err error) {
+func (a *answer) fail(ctx context.Context, err error) {
 	f := unavailable(err)
-	if f.status >= http.StatusInternalServerError && a.r.Context().Err() == nil {
-		a.p.o.Logger.LogAttrs(a.r.Context(), slog.LevelWarn, "request failed",
+	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
+		a.p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "request failed",
 			slog.String("operation", string(a.route.op)), slog.Int("status", f.status), slog.Any("error", causeOf(f)))
 	}
 	if a.w.status != 0 {
@@ -162,9 +161,6 @@ func causeOf(f *failure) error {
 	}
 	return f.cause
 }
-
-// read gives the context of a request's work.
-func (a *answer) context() context.Context { return a.r.Context() }
 
 var errBodyTooLarge = &failure{status: http.StatusRequestEntityTooLarge, code: sharing.CodeMalformedRequest, message: "the request body is larger than allowed"}
 

@@ -1,12 +1,11 @@
 package server
 
 import (
+	"delenda/sharing"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"delenda/sharing"
 )
 
 const (
@@ -16,8 +15,7 @@ const (
 
 // list answers one page of shares, schemas or tables.
 func (a *answer) list() error {
-	switch a.route.op {
-	case opShares:
+	if a.route.op == opShares {
 		var granted []sharing.Share
 		for _, s := range a.p.catalog.Shares() {
 			if a.recipient.Granted(s.Name) {
@@ -25,7 +23,8 @@ func (a *answer) list() error {
 			}
 		}
 		return page(a, granted, func(s sharing.Share) string { return s.Name })
-	case opSchemas:
+	}
+	if a.route.op == opSchemas {
 		schemas, ok := a.p.catalog.Schemas(a.route.share)
 		if !ok || !a.recipient.Granted(a.route.share) {
 			return absent(a.route.share)

@@ -2,16 +2,15 @@ package server
 
 import (
 	"context"
+	"delenda/events"
+	"delenda/sharing/recipients"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
-
-	"delenda/events"
-	"delenda/sharing/recipients"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
 )
 
 // DefaultPrefix is the path of the endpoint.

@@ -3,6 +3,10 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"delenda/sharing"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +16,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"delenda/sharing"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
 )
 
 const (
@@ -120,7 +120,7 @@ func checkRange(q sharing.QueryRequest) error {
 
 // query answers the files of the newest snapshot, or of the one that a refresh
 // token names.
-func (a *answer) query() error {
+func (a *answer) query(ctx context.Context) error {
 	_ = a.w.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // not every connection has one
 	body, err := io.ReadAll(http.MaxBytesReader(a.w, a.r.Body, maxBodyBytes))
 	_ = a.w.control.SetReadDeadline(time.Time{})
@@ -154,20 +154,20 @@ func (a *answer) query() error {
 	if q.PageToken != "" {
 		return invalid("Error decoding the page token")
 	}
-	view, err := a.p.store.Current(a.context(), ref)
+	view, err := a.p.store.Current(ctx, ref)
 	if err != nil {
 		return err
 	}
 	if q.RefreshToken != "" {
-		if view.Manifest, err = a.refreshed(view, q.RefreshToken); err != nil {
+		if view.Manifest, err = a.refreshed(ctx, view, q.RefreshToken); err != nil {
 			return err
 		}
 	}
-	return a.stream(view, q, hash)
+	return a.stream(ctx, view, q, hash)
 }
 
 // refreshed returns the manifest that a refresh token pins.
-func (a *answer) refreshed(view snapshot.View, token string) (*snapshot.Manifest, error) {
+func (a *answer) refreshed(ctx context.Context, view snapshot.View, token string) (*snapshot.Manifest, error) {
 	c, err := unseal(a.p.keys, kindRefresh, token, a.p.o.Now())
 	switch {
 	case errors.Is(err, errExpired):
@@ -179,7 +179,7 @@ func (a *answer) refreshed(view snapshot.View, token string) (*snapshot.Manifest
 	case storage.Version(c.Version) < view.Head.HideFloor:
 		return nil, errRestart
 	}
-	manifest, err := a.p.store.Manifests().Load(a.context(), c.Key)
+	manifest, err := a.p.store.Manifests().Load(ctx, c.Key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, errRestart
 	}
@@ -191,7 +191,7 @@ var errRestart = invalid("The version of the refresh token is no longer served. 
 // stream writes an answer of lines. What fails before the first file is an
 // answer of its own; after it, the answer ends with the error if the client
 // asked to be told so, and otherwise breaks off.
-func (a *answer) stream(view snapshot.View, q sharing.QueryRequest, hash sharing.ResponseFormat) error {
+func (a *answer) stream(ctx context.Context, view snapshot.View, q sharing.QueryRequest, hash sharing.ResponseFormat) error {
 	m := view.Manifest
 	format, asked, err := a.negotiate(m)
 	if err != nil {
@@ -212,7 +212,7 @@ func (a *answer) stream(view snapshot.View, q sharing.QueryRequest, hash sharing
 	if err := writeHead(out, m, format); err != nil {
 		return err
 	}
-	streamed, err := a.p.store.Manifests().Stream(a.context(), first, m, snapshot.StreamOptions{
+	streamed, err := a.p.store.Manifests().Stream(ctx, first, m, snapshot.StreamOptions{
 		Format: format, IDHash: hash, Limit: limitOf(q), Sign: sign,
 		Check: func() error {
 			if a.p.store.Fenced(view.Ref, m.Version) {

@@ -2,14 +2,14 @@ package server
 
 import (
 	"bufio"
+	"context"
+	"delenda/sharing"
+	"delenda/sharing/snapshot"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"delenda/sharing"
-	"delenda/sharing/snapshot"
 )
 
 func errHistory(ref snapshot.Ref) error {
@@ -18,7 +18,7 @@ func errHistory(ref snapshot.Ref) error {
 }
 
 // version answers the number of the newest version, in a header alone.
-func (a *answer) version() error {
+func (a *answer) version(ctx context.Context) error {
 	text := a.r.URL.Query().Get("startingTimestamp")
 	if text != "" && !isTimestamp(text) {
 		return invalid("Invalid startingTimestamp: want ISO 8601 with a zone")
@@ -30,7 +30,7 @@ func (a *answer) version() error {
 	if text != "" {
 		return errHistory(ref)
 	}
-	view, err := a.p.store.Current(a.context(), ref)
+	view, err := a.p.store.Current(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func isTimestamp(text string) bool {
 }
 
 // metadata answers protocol and metadata, exactly two lines.
-func (a *answer) metadata() error {
+func (a *answer) metadata(ctx context.Context) error {
 	query := a.r.URL.Query()
 	version, timestamp := query.Get("version"), query.Get("timestamp")
 	if version != "" && timestamp != "" {
@@ -73,7 +73,7 @@ func (a *answer) metadata() error {
 	if version != "" || timestamp != "" {
 		return errHistory(ref)
 	}
-	view, err := a.p.store.Current(a.context(), ref)
+	view, err := a.p.store.Current(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sharingtest
 
 import (
 	"bytes"
+	"delenda/sharing"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -10,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"delenda/sharing"
 )
 
 // presigned are the query parameters by which delta-kernel knows a URL that

@@ -9,14 +9,13 @@ package sharingtest
 import (
 	"bytes"
 	"context"
+	"delenda/sharing"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-
-	"delenda/sharing"
 )
 
 // Target is the server under test.

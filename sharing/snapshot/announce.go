@@ -2,12 +2,11 @@ package snapshot
 
 import (
 	"context"
+	"delenda/events"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-
-	"delenda/events"
 )
 
 // announceAll announces the heads of a source's shares.

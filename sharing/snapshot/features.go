@@ -1,11 +1,10 @@
 package snapshot
 
 import (
-	"slices"
-	"strings"
-
 	"delenda/sharing"
 	"delenda/storage/delta/log"
+	"slices"
+	"strings"
 )
 
 // Features of the table's log and of its upkeep: no business of a recipient,

@@ -2,15 +2,14 @@ package snapshot
 
 import (
 	"context"
+	"delenda/storage"
+	"delenda/storage/delta/log"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-
-	"delenda/storage"
-	"delenda/storage/delta/log"
 )
 
 // Operations of our commits.

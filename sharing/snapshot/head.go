@@ -3,26 +3,25 @@ package snapshot
 import (
 	"context"
 	"crypto/rand"
+	"delenda/events"
+	"delenda/sharing/ledger"
+	"delenda/storage"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
-
-	"delenda/events"
-	"delenda/sharing/ledger"
-	"delenda/storage"
 )
 
 const headPrefix = "heads/"
 
 var (
-	// ErrStale: it is not known whether the head is in force. Try later, or at
+	// ErrStale tells that it is not known whether the head is in force. Try later, or at
 	// another replica; serving what was known might serve erased rows.
 	ErrStale = errors.New("head not confirmed")
-	// ErrNoHead: the table has not been prepared yet.
+	// ErrNoHead tells that the table has not been prepared yet.
 	ErrNoHead = errors.New("table has no head yet")
-	// ErrWentBack: the table's newest version is below one that was served. It
+	// ErrWentBack tells that the table's newest version is below one that was served. It
 	// was restored or replaced: an operator has to decide.
 	ErrWentBack = errors.New("table went back")
 )

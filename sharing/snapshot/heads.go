@@ -2,14 +2,13 @@ package snapshot
 
 import (
 	"context"
+	"delenda/sharing/ledger"
+	"delenda/storage"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
-
-	"delenda/sharing/ledger"
-	"delenda/storage"
 )
 
 const (

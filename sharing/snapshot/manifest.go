@@ -3,15 +3,14 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"delenda/sharing"
+	"delenda/storage"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"time"
-
-	"delenda/sharing"
-	"delenda/storage"
 )
 
 const (

@@ -4,6 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"delenda/sharing"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/bucket/fault"
+	"delenda/storage/deletion"
+	"delenda/storage/delta/log"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -14,13 +20,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"delenda/sharing"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/bucket/fault"
-	"delenda/storage/deletion"
-	"delenda/storage/delta/log"
 )
 
 var expiry = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

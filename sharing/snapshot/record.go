@@ -2,11 +2,10 @@ package snapshot
 
 import (
 	"bufio"
+	"delenda/storage"
 	"encoding/binary"
 	"errors"
 	"io"
-
-	"delenda/storage"
 )
 
 // The files of a manifest are records, one after the other until the end:
@@ -39,7 +38,7 @@ func (r *record) appendTo(p []byte) []byte {
 	p = appendField(p, r.path)
 	p = appendField(p, r.dvID)
 	p = appendField(p, r.dvKey)
-	p = binary.AppendUvarint(p, uint64(r.rows+1))
+	p = binary.AppendUvarint(p, uint64(max(0, r.rows+1)))
 	p = appendField(p, r.addTail)
 	p = appendField(p, r.dvTail)
 	return appendField(p, r.parquetTail)

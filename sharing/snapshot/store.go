@@ -2,6 +2,9 @@ package snapshot
 
 import (
 	"context"
+	"delenda/events"
+	"delenda/storage"
+	"delenda/storage/delta/log"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,10 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"delenda/events"
-	"delenda/storage"
-	"delenda/storage/delta/log"
 )
 
 const (

@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // the protocol's id of files in parquet format, not a protection
 	"crypto/sha256"
+	"delenda/sharing"
+	"delenda/storage"
+	"delenda/storage/delta/log"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,10 +14,6 @@ import (
 	"io"
 	"strconv"
 	"time"
-
-	"delenda/sharing"
-	"delenda/storage"
-	"delenda/storage/delta/log"
 )
 
 // SignFunc returns the URL of an object of the table.
@@ -42,8 +41,8 @@ type Streamed struct {
 
 const checkEvery = 256 // files
 
-// ErrVectorInParquet: a file with a deletion vector cannot be shown in parquet
-// format, which has no place for one.
+// ErrVectorInParquet tells of a file with a deletion vector, which parquet
+// format has no place for.
 var ErrVectorInParquet = errors.New("file has a deletion vector")
 
 // Stream writes the file lines of a manifest to w, one after the other as they

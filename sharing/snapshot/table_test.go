@@ -3,17 +3,16 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
-	"testing"
-	"time"
-
 	"delenda/events"
 	"delenda/storage"
 	"delenda/storage/bucket"
 	"delenda/storage/deletion"
 	"delenda/storage/delta/log"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
 )
 
 const testInstallation = "acme"
