@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -31,7 +32,7 @@ func listen(t testing.TB, o embedded.Options) *embedded.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Shutdown(t.Context()) })
+	t.Cleanup(func() { _ = s.Shutdown(context.WithoutCancel(t.Context())) })
 	return s
 }
 

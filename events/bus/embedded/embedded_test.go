@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,7 +18,7 @@ func start(t testing.TB, o embedded.Options) *embedded.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Shutdown(t.Context()); err != nil && t.Context().Err() == nil {
+		if err := s.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
