@@ -117,13 +117,10 @@ func sweep(t *testing.T, mode fault.Mode, properties map[string]string, race boo
 			Batch: storage.Batch{App: sweepApp, Number: 1, Base: base}, Subjects: sweepSubjects(),
 			Now: func() time.Time { return time.UnixMilli(1_800_000_000_000) },
 		}
-		raced := false
 		if race {
+			lose := sync.OnceFunc(func() { h.Hide(t, 12) }) // hidden before: an empty commit
 			d.Approve = func(context.Context, storage.Matched) ([]bool, error) {
-				if !raced {
-					h.Hide(t, 12) // hidden before: an empty commit
-				}
-				raced = true
+				lose()
 				return make([]bool, len(d.Subjects)), nil
 			}
 		}

@@ -169,7 +169,7 @@ func hint(ctx context.Context, b storage.Bucket) (storage.Version, error) {
 	absent := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrTooLarge)
 	switch {
 	case absent:
-		return storage.NoVersion, nil //nolint:nilerr // no hint, or none of a sane size
+		return storage.NoVersion, nil
 	case err != nil:
 		return storage.NoVersion, fmt.Errorf("read checkpoint hint: %w", err)
 	}
