@@ -41,15 +41,15 @@ func (d *dictionary) load(n int, hits []hit) {
 	}
 }
 
-// find appends the hits among n dictionary indexes: a byte of bit width, then
+// find reports the hits among n dictionary indexes: a byte of bit width, then
 // the RLE/bit-packed hybrid. p has slack behind it.
-func (d *dictionary) find(p []byte, n int, hits []hit) ([]hit, error) {
+func (d *dictionary) find(p []byte, n int, found func(rank int, id int32)) error {
 	if len(p) == 0 {
-		return nil, errHybrid
+		return errHybrid
 	}
 	width := int(p[0])
 	if width > 32 {
-		return nil, errWidth
+		return errWidth
 	}
 	p = p[1:]
 	if width <= maxFlagWidth && width != d.width {
@@ -58,65 +58,62 @@ func (d *dictionary) find(p []byte, n int, hits []hit) ([]hit, error) {
 	for done := 0; done < n; {
 		r, rest, err := nextRun(p, width, n-done)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		p = rest
-		if hits, err = d.findRun(r, width, done, hits); err != nil {
-			return nil, err
+		if err := d.findRun(r, width, done, found); err != nil {
+			return err
 		}
 		done += r.count
 	}
-	return hits, nil
+	return nil
 }
 
-func (d *dictionary) findRun(r run, width, at int, hits []hit) ([]hit, error) {
+func (d *dictionary) findRun(r run, width, at int, found func(rank int, id int32)) error {
 	if r.count == 0 {
-		return hits, nil
+		return nil
 	}
 	if r.packed == nil || width == 0 {
 		if int64(r.value) >= int64(len(d.ids)) {
-			return nil, errIndex
+			return errIndex
 		}
 		if id := d.ids[r.value]; id != noKey {
 			for i := range r.count {
-				hits = append(hits, hit{int32(at + i), id})
+				found(at+i, id)
 			}
 		}
-		return hits, nil
+		return nil
 	}
 	if width > maxFlagWidth {
 		for i := range r.count {
-			var err error
-			if hits, err = d.findIndex(unpack(r.packed, i, width), at+i, hits); err != nil {
-				return nil, err
+			if err := d.findIndex(unpack(r.packed, i, width), at+i, found); err != nil {
+				return err
 			}
 		}
-		return hits, nil
+		return nil
 	}
 	flags, mask := d.flags, uint64(1)<<width-1
-	packed := r.packed[:len(r.packed):cap(r.packed)]
 	bit := 0
 	for i := range r.count {
-		v := leUint64(packed[bit>>3:][:8:8]) >> (bit & 7) & mask
+		v := leUint64(r.packed[bit>>3:][:8:8]) >> (bit & 7) & mask
 		if flags[v>>6]>>(v&63)&1 == 1 {
-			var err error
-			if hits, err = d.findIndex(uint32(v), at+i, hits); err != nil {
-				return nil, err
+			if err := d.findIndex(uint32(v), at+i, found); err != nil {
+				return err
 			}
 		}
 		bit += width
 	}
-	return hits, nil
+	return nil
 }
 
-func (d *dictionary) findIndex(index uint32, at int, hits []hit) ([]hit, error) {
+func (d *dictionary) findIndex(index uint32, at int, found func(rank int, id int32)) error {
 	if int64(index) >= int64(len(d.ids)) {
-		return nil, errIndex
+		return errIndex
 	}
 	if id := d.ids[index]; id != noKey {
-		hits = append(hits, hit{int32(at), id})
+		found(at, id)
 	}
-	return hits, nil
+	return nil
 }
 
 // flag builds flags for indexes of the given width.

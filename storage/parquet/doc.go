@@ -7,17 +7,19 @@
 //
 // A scan skips what cannot match (row-group statistics, Bloom filters, page
 // index, dictionaries) and walks the pages of the rest: one ranged read per
-// column chunk or run of pages, decompressed into reused buffers, PLAIN and
-// dictionary encoded values of data pages V1 and V2 probed where they lie.
-// Everything else a file may hold (DELTA_* and BYTE_STREAM_SPLIT encodings,
-// INT96, BIT_PACKED levels) goes through the column readers of Arrow.
+// column chunk or run of pages, decompressed into reused buffers, the values
+// of data pages V1 and V2 probed where they lie. It follows the Parquet format
+// specification, revision 2.11: encodings PLAIN, dictionary, RLE, DELTA_* and
+// BYTE_STREAM_SPLIT; codecs snappy, zstd, gzip, brotli and LZ4_RAW; every
+// physical type but FLOAT and DOUBLE, which cannot be keys. Arrow decodes the
+// footer, and its column readers are the tests' oracle.
 //
 // Values are compared as the table's type (package match). Files that hold a
 // narrower type than the table, as after type widening, are promoted value by
 // value; a file whose type has no exact reading as the table's is refused.
 //
-// Not supported, and refused by name: encrypted files, LZO and the
-// unframed-less LZ4 of Hadoop, columns inside lists or maps. Dates and
+// Not supported, and refused by name: encrypted files, LZO and the deprecated
+// LZ4 of Hadoop, the deprecated BIT_PACKED levels, columns in lists or maps. Dates and
 // timestamps are read in the proleptic Gregorian calendar: files that Spark
 // wrote in its legacy hybrid calendar are refused for keys of such types
 // before 1900-01-01.

@@ -111,7 +111,7 @@ func (h *pageHeader) valid() bool {
 	case pageDataV2:
 		return h.kind == 8 && h.defBytes >= 0 && h.repBytes >= 0 &&
 			int64(h.defBytes)+int64(h.repBytes) <= int64(min(h.compressed, h.uncompressed)) &&
-			h.nulls >= 0 && h.nulls <= h.values
+			h.nulls >= 0
 	default:
 		return true
 	}

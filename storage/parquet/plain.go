@@ -14,6 +14,7 @@ var errValues = errors.New("fewer values than the page says")
 //
 //	BOOLEAN     a bit each, least significant first
 //	INT32/INT64 4 or 8 bytes LE
+//	INT96       u64 LE nanoseconds of the day, u32 LE Julian day
 //	FIXED_LEN_BYTE_ARRAY  the bytes
 //	BYTE_ARRAY  u32 LE length, the bytes
 func (w *walker) plain(p []byte, n int) error {
@@ -31,6 +32,12 @@ func (w *walker) plain(p []byte, n int) error {
 		if ok = len(p)/8 >= n; ok {
 			w.plainInt64(p, n)
 		}
+	case parquet.Types.Int96:
+		if ok = len(p)/12 >= n; ok {
+			for i := range n {
+				w.hit(i, w.probe.findInt(int96Micros(p[12*i:])))
+			}
+		}
 	case parquet.Types.FixedLenByteArray:
 		width := w.leaf.column.TypeLength()
 		if ok = width > 0 && len(p)/width >= n; ok {
@@ -42,7 +49,7 @@ func (w *walker) plain(p []byte, n int) error {
 		return errUnsupported
 	}
 	if !ok {
-		return w.corrupt("values", errValues.Error())
+		return errValues
 	}
 	return nil
 }
@@ -120,14 +127,14 @@ func (w *walker) booleans(p []byte, n int) {
 // four bytes LE in front.
 func (w *walker) booleanRLE(p []byte, n int) error {
 	if len(p) < 4 || int64(leUint32(p)) > int64(len(p)-4) {
-		return w.corrupt("values", errValues.Error())
+		return errValues
 	}
 	p = p[4 : 4+leUint32(p)]
 	ids := [2]int32{w.probe.findInt(0), w.probe.findInt(1)}
 	for done := 0; done < n; {
 		r, rest, err := nextRun(p, 1, n-done)
 		if err != nil {
-			return w.corrupt("values", err.Error())
+			return err
 		}
 		for i := range r.count {
 			bit := r.value & 1
@@ -142,8 +149,10 @@ func (w *walker) booleanRLE(p []byte, n int) error {
 	return nil
 }
 
-func (w *walker) hit(rank int, id int32) {
-	if id != noKey {
-		w.hits = append(w.hits, hit{int32(rank), id})
-	}
+// int96Micros converts nanoseconds of a Julian day to microseconds since 1970.
+func int96Micros(p []byte) int64 {
+	const julianEpoch = 2440588
+	nanos := int64(leUint64(p))
+	days := int64(leUint32(p[8:])) - julianEpoch
+	return days*86400_000_000 + floorDiv(nanos, 1000)
 }

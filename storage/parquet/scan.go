@@ -22,7 +22,7 @@ type Key struct {
 // Stats counts what a scan cost.
 type Stats struct {
 	RowsScanned int64 // rows whose values were decoded, per key column
-	BytesRead   int64 // bytes asked of the bucket, the footer not included
+	BytesRead   int64 // bytes taken from the bucket, the footer not included
 
 	RowGroups       int64 // row groups met, per key column
 	RowGroupsPruned int64 // of them those of which no page was read
@@ -87,15 +87,15 @@ func (f *File) scanChunk(ctx context.Context, w *walker, rg int, leaf Leaf, p *p
 	if !supportedCodec(m.codec) {
 		return f.refuse("unsupported_codec", "column %q is compressed with %s", strings.Join(leaf.Path(), "."), column.MetaData.Codec)
 	}
+	if leaf.column.MaxDefinitionLevel() > 255 {
+		return f.refuse("nested_too_deep", "column %q lies in more than 255 structs", strings.Join(leaf.Path(), "."))
+	}
 	if m.start < int64(len(magic)) || m.length <= 0 || m.length > f.size-m.start {
 		return f.corrupt(m.start, "column chunk", "outside the file")
 	}
 	if f.pruneGroup(rg, leaf, p) {
 		st.RowGroupsPruned++
 		return nil
-	}
-	if !f.walkable(rg, leaf) {
-		return f.fallback(ctx, rg, leaf, p, 0, st, hit)
 	}
 	absent, err := f.pruneBloom(ctx, rg, leaf, p, st)
 	if err != nil {
@@ -116,12 +116,11 @@ func (f *File) scanChunk(ctx context.Context, w *walker, rg int, leaf Leaf, p *p
 		st.RowGroupsPruned++
 		return nil
 	}
-	row, err := w.walk(ctx, f, c, st, hit)
-	if errors.Is(err, errUnsupported) {
-		return f.fallback(ctx, rg, leaf, p, row, st, hit)
-	}
-	return err
+	return w.walk(ctx, f, c, st, hit)
 }
+
+// maxDictionaryHeader bounds the header of a dictionary page of old parquet-mr.
+const maxDictionaryHeader = 100
 
 // chunkMeta is the metadata of a column chunk.
 type chunkMeta struct {
@@ -146,6 +145,10 @@ func (f *File) chunkMeta(rg int, leaf Leaf) chunkMeta {
 	if meta.DictionaryPageOffset != nil && *meta.DictionaryPageOffset > 0 {
 		m.start = min(m.start, *meta.DictionaryPageOffset)
 	}
+	// Before 1.2.9 parquet-mr left the header of the dictionary out of the length.
+	if f.meta.WriterVersion().LessThan(metadata.Parquet816FixedVersion) {
+		m.length = min(m.length+maxDictionaryHeader, f.size-m.start)
+	}
 	for _, s := range meta.EncodingStats {
 		if t := int32(s.PageType); (t != pageData && t != pageDataV2) || s.Count <= 0 {
 			continue
@@ -157,25 +160,6 @@ func (f *File) chunkMeta(rg int, leaf Leaf) chunkMeta {
 		m.onlyDictionary = true
 	}
 	return m
-}
-
-// walkable tells whether the page walk knows the chunk's type and encodings.
-func (f *File) walkable(rg int, leaf Leaf) bool {
-	if leaf.column.PhysicalType() == parquet.Types.Int96 || leaf.column.MaxDefinitionLevel() > 255 {
-		return false
-	}
-	// Before 1.2.9 parquet-mr left the dictionary's header out of chunk sizes.
-	if f.meta.WriterVersion().LessThan(metadata.Parquet816FixedVersion) {
-		return false
-	}
-	for _, e := range f.meta.RowGroups[rg].Columns[leaf.index].MetaData.Encodings {
-		switch int32(e) {
-		case encodingPlain, encodingPlainDictionary, encodingRLE, encodingBitPacked, encodingRLEDictionary:
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 func (f *File) wrap(err error) error {

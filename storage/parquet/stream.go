@@ -25,12 +25,13 @@ type stream struct {
 	start, end int    // the bytes at hand
 	left       int64  // bytes of the range not yet in buf
 	offset     int64  // in the file, of buf[start]
+	st         *Stats // counts what comes from the bucket; nil for bytes at hand
 }
 
 // open starts a stream over a range that lies in the file.
 func (s *stream) open(ctx context.Context, f *File, offset, length int64, st *Stats) error {
 	s.close()
-	s.start, s.end, s.left, s.offset = 0, 0, length, offset
+	s.start, s.end, s.left, s.offset, s.st = 0, 0, length, offset, nil
 	if s.buf == nil {
 		s.buf = make([]byte, streamBuffer, streamBuffer+slack)
 	}
@@ -42,8 +43,7 @@ func (s *stream) open(ctx context.Context, f *File, offset, length int64, st *St
 	if err != nil {
 		return err
 	}
-	s.r = r
-	st.BytesRead += length
+	s.r, s.st = r, st
 	return nil
 }
 
@@ -100,8 +100,15 @@ func (s *stream) fill(n int) error {
 	limit := s.end + int(min(int64(len(s.buf)-s.end), s.left))
 	got, err := io.ReadAtLeast(s.r, s.buf[s.end:limit], n-have)
 	s.end += got
-	s.left -= int64(got)
+	s.took(got)
 	return readError(err)
+}
+
+func (s *stream) took(n int) {
+	s.left -= int64(n)
+	if s.st != nil {
+		s.st.BytesRead += int64(n)
+	}
 }
 
 // skip consumes n bytes without keeping them.
@@ -118,7 +125,7 @@ func (s *stream) skip(n int64) error {
 	for n > 0 {
 		got, err := s.r.Read(s.buf[:min(n, int64(len(s.buf)))])
 		n -= int64(got)
-		s.left -= int64(got)
+		s.took(got)
 		if err != nil && n > 0 {
 			return readError(err)
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 )
 
-// errUnsupported: the page walk cannot read this page; Arrow may.
-var errUnsupported = errors.New("page is left to Arrow")
+var errUnsupported = errors.New("unsupported encoding")
 
 // maxPageHeader bounds a page header, statistics included.
 const maxPageHeader = 1 << 20
@@ -26,9 +25,17 @@ type walker struct {
 	stream stream
 	codec  decompressor
 	page   []byte // an uncompressed page, slack behind it
+	value  []byte // a value that does not lie in the page in one piece
 	levels levels
-	hits   []hit
 	dict   dictionary
+	hits   []hit
+
+	// Of the data page at hand: its first row, and up to where its hits are
+	// emitted: the last value's number, and its row in the page.
+	row      int64
+	rank, at int
+	// collect: hits are kept, for they are entries of a dictionary.
+	collect bool
 
 	// Of the chunk at hand.
 	file   *File
@@ -45,6 +52,7 @@ var walkers = sync.Pool{New: func() any { return new(walker) }}
 // release makes w idle, without holding on to what it scanned.
 func (w *walker) release() {
 	w.file, w.leaf, w.probe, w.st, w.emit = nil, Leaf{}, nil, nil, nil
+	w.stream.st = nil
 	walkers.Put(w)
 }
 
@@ -69,65 +77,64 @@ type chunk struct {
 	onlyDictionary bool
 }
 
-// walk scans a chunk. On errUnsupported it returns the row of the row group
-// from which on nothing was emitted.
-func (w *walker) walk(ctx context.Context, f *File, c *chunk, st *Stats, emit func(id int32, row int64)) (int64, error) {
+// walk scans a chunk.
+func (w *walker) walk(ctx context.Context, f *File, c *chunk, st *Stats, emit func(id int32, row int64)) error {
 	w.file, w.leaf, w.probe, w.codecN, w.st, w.emit = f, c.leaf, c.probe, c.codec, st, emit
 	w.dict.reset()
 	defer w.stream.close()
 	if c.dictionary.length > 0 {
-		if _, err := w.section(ctx, c, c.dictionary); err != nil {
-			return 0, err
+		if err := w.section(ctx, c, c.dictionary); err != nil {
+			return err
 		}
 	}
 	for _, s := range c.sections {
 		if c.onlyDictionary && w.dict.loaded && !w.dict.any {
-			return 0, nil
+			return nil
 		}
-		if row, err := w.section(ctx, c, s); err != nil {
-			return row, err
+		if err := w.section(ctx, c, s); err != nil {
+			return err
 		}
 	}
-	return 0, nil
+	return nil
 }
 
-// section scans the pages of one section and returns the row it got to.
-func (w *walker) section(ctx context.Context, c *chunk, s section) (int64, error) {
+// section scans the pages of one section.
+func (w *walker) section(ctx context.Context, c *chunk, s section) error {
 	if err := w.stream.open(ctx, w.file, s.offset, s.length, w.st); err != nil {
-		return s.firstRow, err
+		return err
 	}
 	row, end := s.firstRow, s.firstRow+s.rows
 	for row < end || (s.rows == 0 && w.stream.rest() > 0) {
 		if err := ctx.Err(); err != nil {
-			return row, err
+			return err
 		}
 		h, err := w.header()
 		if err != nil {
-			return row, err
+			return err
 		}
 		switch h.typ {
 		case pageDictionary:
 			if err := w.dictionaryPage(h); err != nil {
-				return row, err
+				return err
 			}
 			if c.onlyDictionary && !w.dict.any {
-				return row, nil
+				return nil
 			}
 		case pageData, pageDataV2:
 			if int64(h.values) > end-row || (h.typ == pageDataV2 && h.rows != h.values) {
-				return row, w.corrupt("num_values", "more than the rows of the row group")
+				return w.corrupt("num_values", "more than the rows of the row group")
 			}
 			if err := w.dataPage(h, c.base+row); err != nil {
-				return row, err
+				return err
 			}
 			row += int64(h.values)
 		default:
 			if err := w.stream.skip(int64(h.compressed)); err != nil {
-				return row, w.readError(err)
+				return w.readError(err)
 			}
 		}
 	}
-	return row, nil
+	return nil
 }
 
 // header reads the next page header.
@@ -193,7 +200,7 @@ func (w *walker) dictionaryPage(h pageHeader) error {
 		return w.corrupt("dictionary page", "comes twice")
 	}
 	if h.encoding != encodingPlain && h.encoding != encodingPlainDictionary {
-		return errUnsupported
+		return w.unsupported(h.encoding)
 	}
 	p, err := w.body(h)
 	if err != nil {
@@ -206,9 +213,11 @@ func (w *walker) dictionaryPage(h pageHeader) error {
 	if int64(h.values) > 8*int64(len(p)) {
 		return w.corrupt("dictionary page", "more entries than the page can hold")
 	}
-	w.hits = w.hits[:0]
-	if err := w.plain(p, int(h.values)); err != nil {
-		return err
+	w.hits, w.collect = w.hits[:0], true
+	err = w.plain(p, int(h.values))
+	w.collect = false
+	if err != nil {
+		return w.valueError("dictionary page", err)
 	}
 	w.dict.load(int(h.values), w.hits)
 	return nil
@@ -239,19 +248,42 @@ func (w *walker) dataPage(h pageHeader, row int64) error {
 		return err
 	}
 	w.st.RowsScanned += int64(h.values)
-	w.hits = w.hits[:0]
-	if w.levels.present > 0 {
-		if err := w.values(h.encoding, values); err != nil {
-			return err
+	w.hits, w.row, w.rank, w.at = w.hits[:0], row, 0, 0
+	if w.levels.present == 0 {
+		return nil
+	}
+	if err := w.values(h.encoding, values); err != nil {
+		if errors.Is(err, errUnsupported) {
+			return w.unsupported(h.encoding)
 		}
+		return w.valueError("values", err)
 	}
-	rank, at := 0, 0
-	for _, hit := range w.hits {
-		at = w.levels.row(int(hit.rank), rank, at)
-		rank = int(hit.rank)
-		w.emit(hit.id, row+int64(at))
-	}
+	w.flush()
 	return nil
+}
+
+// maxHits is how many hits are kept before they are emitted.
+const maxHits = 8 << 10
+
+// hit notes that value number rank of the page equals key number id.
+func (w *walker) hit(rank int, id int32) {
+	if id == noKey {
+		return
+	}
+	if len(w.hits) >= maxHits && !w.collect {
+		w.flush()
+	}
+	w.hits = append(w.hits, hit{int32(rank), id})
+}
+
+// flush emits the hits so far.
+func (w *walker) flush() {
+	for _, h := range w.hits {
+		w.at = w.levels.row(int(h.rank), w.rank, w.at)
+		w.rank = int(h.rank)
+		w.emit(h.id, w.row+int64(w.at))
+	}
+	w.hits = w.hits[:0]
 }
 
 // splitV1 decodes the levels of a V1 page and returns its values.
@@ -269,7 +301,7 @@ func (w *walker) splitV1(h pageHeader, p []byte) ([]byte, error) {
 		return p, nil
 	}
 	if h.defEncoding != encodingRLE {
-		return nil, errUnsupported
+		return nil, w.unsupported(h.defEncoding)
 	}
 	if len(p) < 4 || int64(leUint32(p)) > int64(len(p)-4) {
 		return nil, w.corrupt("definition levels", "past the page")
@@ -285,6 +317,9 @@ func (w *walker) splitV1(h pageHeader, p []byte) ([]byte, error) {
 //
 //	repetition levels, definition levels (never compressed)
 //	values
+//
+// The levels decide which rows are null: writers without statistics of a type
+// leave num_nulls at zero.
 func (w *walker) splitV2(h pageHeader, p []byte) ([]byte, error) {
 	maxDef := int(w.leaf.column.MaxDefinitionLevel())
 	n := int(h.repBytes + h.defBytes)
@@ -292,9 +327,6 @@ func (w *walker) splitV2(h pageHeader, p []byte) ([]byte, error) {
 		w.levels.setAll(int(h.values))
 	} else if err := w.levels.decode(p[h.repBytes:n], int(h.values), maxDef); err != nil {
 		return nil, w.corrupt("definition levels", err.Error())
-	}
-	if w.levels.present != int(h.values-h.nulls) {
-		return nil, w.corrupt("num_nulls", "differs from the definition levels")
 	}
 	if !h.uncompressV2 {
 		return p[n:], nil
@@ -308,23 +340,38 @@ func (w *walker) splitV2(h pageHeader, p []byte) ([]byte, error) {
 
 // values finds hits among the values of a data page.
 func (w *walker) values(encoding int32, p []byte) error {
-	switch encoding {
-	case encodingPlain:
-		return w.plain(p, w.levels.present)
-	case encodingPlainDictionary, encodingRLEDictionary:
-		var err error
-		if w.hits, err = w.dict.find(p, w.levels.present, w.hits); err != nil {
-			return w.corrupt("dictionary indices", err.Error())
-		}
-		return nil
-	case encodingRLE:
-		if w.leaf.column.PhysicalType() == parquet.Types.Boolean {
-			return w.booleanRLE(p, w.levels.present)
-		}
-		return errUnsupported
+	n, physical := w.levels.present, w.leaf.column.PhysicalType()
+	isInt := physical == parquet.Types.Int32 || physical == parquet.Types.Int64
+	isBytes := physical == parquet.Types.ByteArray || physical == parquet.Types.FixedLenByteArray
+	switch {
+	case encoding == encodingPlain:
+		return w.plain(p, n)
+	case encoding == encodingPlainDictionary || encoding == encodingRLEDictionary:
+		return w.dict.find(p, n, w.hit)
+	case encoding == encodingRLE && physical == parquet.Types.Boolean:
+		return w.booleanRLE(p, n)
+	case encoding == encodingDeltaBinaryPacked && isInt:
+		return w.deltaInts(p, n)
+	case encoding == encodingDeltaLength && physical == parquet.Types.ByteArray:
+		return w.deltaLength(p, n)
+	case encoding == encodingDeltaByteArray && isBytes:
+		return w.deltaBytes(p, n)
+	case encoding == encodingByteStreamSplit:
+		return w.streamSplit(p, n)
 	default:
 		return errUnsupported
 	}
+}
+
+func (w *walker) unsupported(encoding int32) error {
+	return w.file.refuse("unsupported_encoding", "column %q is encoded as %s", w.leaf.column.Path(), parquet.Encoding(encoding))
+}
+
+func (w *walker) valueError(field string, err error) error {
+	if errors.Is(err, errUnsupported) {
+		return w.file.refuse("unsupported_encoding", "column %q cannot be decoded", w.leaf.column.Path())
+	}
+	return w.corrupt(field, err.Error())
 }
 
 func (w *walker) corrupt(field, reason string) error {

@@ -12,8 +12,8 @@ import (
 // fallbackBatch is the number of rows read at a time.
 const fallbackBatch = 8 << 10
 
-// fallback scans one column of one row group with Arrow's column reader,
-// passing over the first `from` rows of the row group.
+// fallback scans one column of one row group with Arrow's column reader: the
+// oracle of the page walk.
 func (f *File) fallback(ctx context.Context, rg int, leaf Leaf, p *probe, from int64, st *Stats, hit func(id int32, row int64)) (err error) {
 	var ioErr error
 	defer func() {
@@ -91,7 +91,7 @@ func (b *batch) read(ctx context.Context, column file.ColumnChunkReader) (int64,
 	case *file.Int64ColumnChunkReader:
 		return readAll(ctx, b, r, p.findInt)
 	case *file.Int96ColumnChunkReader:
-		return readAll(ctx, b, r, func(v parquet.Int96) int32 { return p.findInt(int96Micros(v)) })
+		return readAll(ctx, b, r, func(v parquet.Int96) int32 { return p.findInt(int96Micros(v[:])) })
 	case *file.ByteArrayColumnChunkReader:
 		return readAll(ctx, b, r, func(v parquet.ByteArray) int32 { return p.findBytes(v) })
 	case *file.FixedLenByteArrayColumnChunkReader:
@@ -112,7 +112,7 @@ func readAll[T any](ctx context.Context, b *batch, r typedReader[T], find func(T
 		if err != nil {
 			return b.done, err
 		}
-		if total == 0 {
+		if total <= 0 || total > min(fallbackBatch, b.rows-b.done) || n < 0 || n > len(values) {
 			return b.done, io.ErrUnexpectedEOF
 		}
 		b.probe(total, n, func(i int) int32 { return find(values[i]) })
@@ -136,14 +136,6 @@ func (b *batch) probe(total int64, n int, find func(i int) int32) {
 		}
 		next++
 	}
-}
-
-// int96Micros converts nanoseconds of a Julian day to microseconds since 1970.
-func int96Micros(v parquet.Int96) int64 {
-	const julianEpoch = 2440588
-	nanos := int64(leUint64(v[:8]))
-	days := int64(leUint32(v[8:])) - julianEpoch
-	return days*86400_000_000 + floorDiv(nanos, 1000)
 }
 
 // source is a file as Arrow's reader wants it.
