@@ -116,10 +116,11 @@ func (a *answer) file(ctx context.Context) error {
 	if !ok {
 		return errNoToken
 	}
-	return a.serveObject(ctx, source.Bucket, c.Key)
+	return a.serveObject(ctx, source.Bucket, c.Key, func() bool { return a.p.store.Fenced(ref, storage.Version(c.Version)) })
 }
 
-func (a *answer) serveObject(ctx context.Context, bucket storage.Bucket, key string) error {
+// serveObject ends when fenced says so, also in the middle.
+func (a *answer) serveObject(ctx context.Context, bucket storage.Bucket, key string, fenced func() bool) error {
 	info, err := bucket.Stat(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return &failure{status: http.StatusNotFound, code: sharing.CodeDoesNotExist, message: "the file is no longer there: query the table again"}
@@ -133,7 +134,7 @@ func (a *answer) serveObject(ctx context.Context, bucket storage.Bucket, key str
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "private, no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	object := &object{ctx: ctx, bucket: bucket, key: key, size: info.SizeBytes}
+	object := &object{ctx: ctx, bucket: bucket, key: key, size: info.SizeBytes, fenced: fenced}
 	defer object.close()
 	http.ServeContent(a.w, a.r, "", info.ModTime, object)
 	if object.err != nil {
@@ -151,6 +152,7 @@ type object struct {
 	ctx    context.Context //nolint:containedctx // an io.ReadSeeker for the length of one request
 	bucket storage.Bucket
 	key    string
+	fenced func() bool
 	size   int64
 	offset int64
 	body   io.ReadCloser // at offset; nil before the first read
@@ -160,6 +162,10 @@ type object struct {
 func (o *object) Read(p []byte) (int, error) {
 	if o.offset >= o.size {
 		return 0, io.EOF
+	}
+	if o.fenced() {
+		o.err = errFenced
+		return 0, o.err
 	}
 	if o.body == nil {
 		if o.body, o.err = o.bucket.Read(o.ctx, o.key, o.offset, -1); o.err != nil {

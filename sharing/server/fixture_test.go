@@ -135,7 +135,7 @@ func (f *fixture) waitFor(t *testing.T) {
 }
 
 // writeLog writes the log of a table whose files are not there.
-func writeLog(t *testing.T, b storage.Bucket, files int) {
+func writeLog(t testing.TB, b storage.Bucket, files int) {
 	t.Helper()
 	var text bytes.Buffer
 	text.WriteString(`{"commitInfo":{"operation":"WRITE"}}

@@ -179,7 +179,7 @@ func (a *answer) refreshed(ctx context.Context, view snapshot.View, token string
 	case storage.Version(c.Version) < view.Head.HideFloor:
 		return nil, errRestart
 	}
-	manifest, err := a.p.store.Manifests().Load(ctx, c.Key)
+	manifest, err := a.p.store.Manifest(ctx, view.Ref, c.Key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, errRestart
 	}

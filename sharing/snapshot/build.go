@@ -50,9 +50,7 @@ func (m *Manifests) Prepare(ctx context.Context, name string, source Source, at 
 // it: the commit's bytes stand for the table's content.
 func manifestKey(ctx context.Context, name string, source Source, snap *log.Snapshot) (string, error) {
 	h := sha256.New()
-	columns := slices.Clone(source.IdentityColumns)
-	slices.Sort(columns)
-	about, err := json.Marshal([]any{manifestFormat, snap.Metadata.ID, columns})
+	about, err := json.Marshal([]any{manifestFormat, snap.Metadata.ID, sortedColumns(source)})
 	if err != nil {
 		return "", err
 	}
@@ -74,6 +72,12 @@ func manifestKey(ctx context.Context, name string, source Source, snap *log.Snap
 	return fmt.Sprintf("%s%s/%020d-%s/", manifestPrefix, name, snap.Version, hex.EncodeToString(h.Sum(nil)[:12])), nil
 }
 
+func sortedColumns(source Source) []string {
+	columns := append([]string{}, source.IdentityColumns...)
+	slices.Sort(columns)
+	return slices.Compact(columns)
+}
+
 func (m *Manifests) build(ctx context.Context, name string, source Source, snap *log.Snapshot, prefix string) (*Manifest, error) {
 	schema, err := snap.Metadata.Schema()
 	if err != nil {
@@ -86,7 +90,7 @@ func (m *Manifests) build(ctx context.Context, name string, source Source, snap 
 	unique := make([]byte, 8)
 	_, _ = rand.Read(unique) // never fails
 	manifest := &Manifest{
-		Key: prefix + "info", Source: name, Version: snap.Version, TableID: snap.Metadata.ID, Timestamp: snap.Timestamp.UTC(),
+		Key: prefix + "info", Format: manifestFormat, Redacted: sortedColumns(source), Source: name, Version: snap.Version, TableID: snap.Metadata.ID, Timestamp: snap.Timestamp.UTC(),
 		// Only the info object that wins names its files: those of a builder
 		// that lost, or died, are never read and removed later.
 		Files: prefix + "files-" + hex.EncodeToString(unique),

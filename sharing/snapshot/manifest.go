@@ -22,6 +22,7 @@ const (
 // not change.
 type Manifest struct {
 	Key       string          `json:"-"` // of the info object
+	Format    int             `json:"format"`
 	Source    string          `json:"source"`
 	Version   storage.Version `json:"version"`
 	TableID   string          `json:"table_id"`
@@ -35,6 +36,7 @@ type Manifest struct {
 	Metadata sharing.DeltaMetadata `json:"metadata"`       // as an answer in delta format shows it
 	Schema   string                `json:"parquet_schema"` // as an answer in parquet format shows it
 	Files    string                `json:"files"`          // key of the object with the files
+	Redacted []string              `json:"redacted"`       // identity columns whose minimum and maximum are not in it, sorted
 }
 
 // Manifests reads and writes the manifests of the state prefix.

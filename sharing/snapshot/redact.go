@@ -115,25 +115,23 @@ func redactStats(stats string, paths [][]string) (string, int64) {
 	return string(out), rows
 }
 
+// dropPath removes what stands at the path, in whatever case it is spelled.
 func dropPath(values map[string]json.RawMessage, path []string) {
-	raw, ok := values[path[0]]
-	if !ok {
-		return
+	for name, raw := range values {
+		if !strings.EqualFold(name, path[0]) {
+			continue
+		}
+		var members map[string]json.RawMessage
+		if len(path) == 1 || json.Unmarshal(raw, &members) != nil { // not what the schema says: nothing of it leaves
+			delete(values, name)
+			continue
+		}
+		dropPath(members, path[1:])
+		out, err := json.Marshal(members)
+		if err != nil {
+			delete(values, name)
+			continue
+		}
+		values[name] = out
 	}
-	if len(path) == 1 {
-		delete(values, path[0])
-		return
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		delete(values, path[0]) // not what the schema says: nothing of it leaves
-		return
-	}
-	dropPath(members, path[1:])
-	out, err := json.Marshal(members)
-	if err != nil {
-		delete(values, path[0])
-		return
-	}
-	values[path[0]] = out
 }

@@ -126,7 +126,10 @@ func (s *Store) Current(ctx context.Context, ref Ref) (View, error) {
 		if err != nil {
 			return View{}, err
 		}
-		manifest, err := s.manifests.Load(ctx, head.Manifest)
+		manifest, err := s.Manifest(ctx, ref, head.Manifest)
+		if errors.Is(err, ErrNoHead) {
+			return View{}, err
+		}
 		if errors.Is(err, storage.ErrNotFound) && attempt == 0 {
 			// Only a manifest below the head is ever removed.
 			if err := s.heads.confirm(ctx, s.heads.tables[ref.Key()]); err != nil {
@@ -139,6 +142,26 @@ func (s *Store) Current(ctx context.Context, ref Ref) (View, error) {
 		}
 		return View{ref, head, manifest}, nil
 	}
+}
+
+// Manifest returns a manifest of the table behind a shared one, unless it was
+// made by other rules than are in force now: ErrNoHead until there is a new
+// one. An absent one is storage.ErrNotFound.
+func (s *Store) Manifest(ctx context.Context, ref Ref, key string) (*Manifest, error) {
+	m, err := s.manifests.Load(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	source, _ := s.Source(ref)
+	for _, column := range source.IdentityColumns {
+		if !slices.Contains(m.Redacted, column) {
+			return nil, fmt.Errorf("%s: %w: its manifest shows an identity column", ref.Key(), ErrNoHead)
+		}
+	}
+	if m.Format != manifestFormat {
+		return nil, fmt.Errorf("%s: %w: its manifest has another format", ref.Key(), ErrNoHead)
+	}
+	return m, nil
 }
 
 // HideFloor returns the hide floor in force, see Heads.Current.
