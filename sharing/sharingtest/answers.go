@@ -158,7 +158,7 @@ func negotiation(t *testing.T, target Target, table Table) {
 		check  func(*testing.T, reply)
 	}{
 		"no header means parquet, and what parquet cannot say is refused": {http.Header{}, only(format("parquet"), refused)},
-		"parquet alone is kept to":                                        {capable("responseformat=parquet"), only(format("parquet"), refused)},
+		"parquet alone is kept to without any features":                   {capable("responseformat=parquet"), only(format("parquet"), refused)},
 		"parquet alone is kept to whatever features are listed":           {listing("parquet", table.Required), only(format("parquet"), refused)},
 		"delta with all features is answered in delta":                    {listing("delta", table.Required), format("delta")},
 		"delta without the features is refused":                           {listing("delta", nil), only(format("delta"), refused)},
