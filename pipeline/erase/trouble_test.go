@@ -187,6 +187,33 @@ func Test_a_request_that_kills_its_worker_ends_as_a_dead_letter(t *testing.T) {
 	judgeCulprit(t, w, ids, culprit, pipeline.CodeKilledWorker)
 }
 
+func Test_workers_that_die_after_the_commit_do_not_make_it_a_failure(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d requests", n), func(t *testing.T) {
+			t.Parallel()
+			w := pipelinetest.NewWorld(t)
+			w.AddTable(t, "orders", manyRows(n)...)
+			ids := many(t, newProcess(t, w), n)
+			for range 5 {
+				p := newProcess(t, w)
+				f := fault.Wrap(w.State)
+				f.OnKill(p.cancel)
+				f.ArmMatch(fault.Kill, 1, func(op fault.Op) bool { return op.Name == "put-if-absent" && strings.HasSuffix(op.Key, "/closed") })
+				p.state = f
+				if err := p.work(); err == nil || !f.Struck() {
+					t.Fatalf("lived: %v", err)
+				}
+				w.Queue.Redeliver()
+			}
+			newProcess(t, w).recover(t)
+			for _, id := range ids {
+				judgeClosed(t, w, id, map[string]int64{"orders": 2})
+			}
+		})
+	}
+}
+
 func Test_trouble_of_one_table_parks_it_and_no_other(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
