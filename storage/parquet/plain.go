@@ -87,11 +87,30 @@ func (w *walker) plainInt32(p []byte, n int) {
 }
 
 func (w *walker) plainFixed(p []byte, n, width int) {
+	if w.probe.decimalBytes && width <= 8 && w.probe.scale == 0 && w.probe.keys.Type.Kind() == match.KindInt {
+		w.plainFixedDecimal(p, n, width)
+		return
+	}
 	if !w.probe.decimalBytes && w.probe.keys.Lengths()>>(width&63)&1 == 0 {
 		return
 	}
 	for i := range n {
 		w.hit(i, w.probe.findBytes(p[i*width:(i+1)*width]))
+	}
+}
+
+// plainFixedDecimal is plainFixed for decimals of at most 8 bytes.
+func (w *walker) plainFixedDecimal(p []byte, n, width int) {
+	filter, shift := w.probe.filter, 64-8*width
+	for i := range n {
+		u := uint64(0)
+		for _, b := range p[i*width : (i+1)*width] {
+			u = u<<8 | uint64(b)
+		}
+		v := int64(u<<shift) >> shift
+		if h := match.HashInt(v); filter.Has(h) {
+			w.hit(i, number(w.probe.keys.FindIntHash(h, v)))
+		}
 	}
 }
 
