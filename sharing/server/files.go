@@ -3,9 +3,6 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"delenda/sharing"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +12,10 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"delenda/sharing"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
 )
 
 // signatureParameter carries the token of a file's URL. Clients built on
@@ -164,7 +165,7 @@ func (o *object) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if o.fenced() {
-		o.err = errFenced
+		o.err = snapshot.ErrFenced
 		return 0, o.err
 	}
 	if o.body == nil {

@@ -2,15 +2,16 @@ package server
 
 import (
 	"context"
-	"delenda/events"
-	"delenda/sharing/recipients"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
+
+	"delenda/events"
+	"delenda/sharing/recipients"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
 )
 
 // DefaultPrefix is the path of the endpoint.
@@ -103,7 +104,7 @@ func New(o Options) (*Publisher, error) {
 	}
 	store := snapshot.NewStore(snapshot.StoreOptions{
 		Installation: o.Installation, State: o.State, Keys: keys, Catalog: catalog, Sources: o.Tables,
-		Publish: o.Publish, Feed: o.Feed, Lease: o.Lease, Poll: o.Poll, Now: o.Now, Logger: o.Logger,
+		Publish: o.Publish, Feed: o.Feed, Lease: o.Lease, Poll: o.Poll, URLTTL: o.URLTTL, Now: o.Now, Logger: o.Logger,
 	})
 	registry := recipients.NewRegistry(recipients.NewDirectory(o.State), recipientsMaxAge, o.Now)
 	return &Publisher{o: o, keys: keys, catalog: catalog, store: store, registry: registry}, nil

@@ -4,9 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"delenda/sharing"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +13,10 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"delenda/sharing"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
 )
 
 const (
@@ -212,15 +213,7 @@ func (a *answer) stream(ctx context.Context, view snapshot.View, q sharing.Query
 	if err := writeHead(out, m, format); err != nil {
 		return err
 	}
-	streamed, err := a.p.store.Manifests().Stream(ctx, first, m, snapshot.StreamOptions{
-		Format: format, IDHash: hash, Limit: limitOf(q), Sign: sign,
-		Check: func() error {
-			if a.p.store.Fenced(view.Ref, m.Version) {
-				return errFenced
-			}
-			return nil
-		},
-	})
+	streamed, err := a.p.store.Stream(ctx, first, view, snapshot.StreamOptions{Format: format, IDHash: hash, Limit: limitOf(q), Sign: sign})
 	a.files = streamed.Files
 	end := sharing.EndStream{}
 	if err != nil {
@@ -249,8 +242,6 @@ func (a *answer) stream(ctx context.Context, view snapshot.View, q sharing.Query
 	}
 	return a.finish(out, &end)
 }
-
-var errFenced = errors.New("an erasure came in between")
 
 // unhead takes back the headers of lines for an answer that is an error.
 func (a *answer) unhead() {

@@ -3,14 +3,15 @@ package snapshot
 import (
 	"context"
 	"crypto/rand"
-	"delenda/events"
-	"delenda/sharing/ledger"
-	"delenda/storage"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"delenda/events"
+	"delenda/sharing/ledger"
+	"delenda/storage"
 )
 
 const headPrefix = "heads/"
@@ -21,6 +22,9 @@ var (
 	ErrStale = errors.New("head not confirmed")
 	// ErrNoHead tells that the table has not been prepared yet.
 	ErrNoHead = errors.New("table has no head yet")
+	// ErrFenced ends an answer from a version below a hide floor that rose while
+	// it was given.
+	ErrFenced = errors.New("an erasure came in between")
 	// ErrWentBack tells that the table's newest version is below one that was served. It
 	// was restored or replaced: an operator has to decide.
 	ErrWentBack = errors.New("table went back")

@@ -2,10 +2,11 @@ package snapshot
 
 import (
 	"bufio"
-	"delenda/storage"
 	"encoding/binary"
 	"errors"
 	"io"
+
+	"delenda/storage"
 )
 
 // The files of a manifest are records, one after the other until the end:
@@ -55,6 +56,8 @@ type recordReader struct {
 	name  string
 	n     int64
 	texts [3][]byte
+
+	presigned bool // URLs follow each record
 }
 
 func newRecordReader(r io.Reader, name string) *recordReader {
@@ -72,7 +75,7 @@ func (d *recordReader) next(rec *record) error {
 		return d.corrupt("version", "unknown")
 	}
 	for i, into := range []*string{&rec.path, &rec.dvID, &rec.dvKey} {
-		if d.texts[i], err = d.field(d.texts[i], "text"); err != nil {
+		if d.texts[i], err = d.field(d.texts[i], "text", maxFieldBytes); err != nil {
 			return err
 		}
 		if *into != string(d.texts[i]) {
@@ -88,7 +91,7 @@ func (d *recordReader) next(rec *record) error {
 	}
 	rec.rows = int64(rows) - 1
 	for _, into := range []*[]byte{&rec.addTail, &rec.dvTail, &rec.parquetTail} {
-		if *into, err = d.field(*into, "tail"); err != nil {
+		if *into, err = d.field(*into, "tail", maxFieldBytes); err != nil {
 			return err
 		}
 	}
@@ -99,12 +102,12 @@ func (d *recordReader) next(rec *record) error {
 	return nil
 }
 
-func (d *recordReader) field(buf []byte, name string) ([]byte, error) {
+func (d *recordReader) field(buf []byte, name string, most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(d.r)
 	if err != nil {
 		return nil, d.fail(name, err)
 	}
-	if n > maxFieldBytes {
+	if n > most {
 		return nil, d.corrupt(name, "longer than allowed")
 	}
 	buf = buf[:0]

@@ -2,17 +2,19 @@ package snapshot
 
 import (
 	"context"
-	"delenda/events"
-	"delenda/storage"
-	"delenda/storage/delta/log"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"delenda/events"
+	"delenda/storage"
+	"delenda/storage/delta/log"
 )
 
 const (
@@ -34,6 +36,7 @@ type StoreOptions struct {
 	Feed         Feed
 	Lease        time.Duration
 	Poll         time.Duration
+	URLTTL       time.Duration
 	Now          func() time.Time
 	Logger       *slog.Logger
 }
@@ -46,6 +49,7 @@ type Store struct {
 	sources   map[string]*sourceState // of shared tables; does not change
 	names     []string                // of sources, sorted
 	announced map[string]*announcement
+	asked     asked
 }
 
 // sourceState is what is known of one table that is shared.
@@ -82,6 +86,7 @@ func NewStore(o StoreOptions) *Store {
 	s := &Store{
 		o: o, manifests: NewManifests(o.State, o.Keys, 2*len(o.Catalog.Refs())+spareManifests),
 		sources: map[string]*sourceState{}, announced: map[string]*announcement{},
+		asked: asked{at: map[string]time.Time{}},
 	}
 	var keys []string
 	for _, ref := range o.Catalog.Refs() {
@@ -103,9 +108,6 @@ func NewStore(o StoreOptions) *Store {
 	s.heads = newHeads(o.State, keys, o.Feed, o.Lease, o.Now, o.Logger)
 	return s
 }
-
-// Manifests returns the manifests, to stream answers from.
-func (s *Store) Manifests() *Manifests { return s.manifests }
 
 // Source returns the configured table behind a shared one.
 func (s *Store) Source(ref Ref) (Source, bool) {
@@ -142,6 +144,22 @@ func (s *Store) Current(ctx context.Context, ref Ref) (View, error) {
 		}
 		return View{ref, head, manifest}, nil
 	}
+}
+
+// Stream writes the files of a view's manifest to w, and notes that the table
+// was asked for. o.Sign is used for what is not presigned.
+func (s *Store) Stream(ctx context.Context, w io.Writer, view View, o StreamOptions) (Streamed, error) {
+	if source, ok := s.Source(view.Ref); ok && source.Presigner != nil {
+		o.Presigned, o.MinLife, o.Now = view.Ref.Key(), s.o.URLTTL/2-s.o.URLTTL/8, s.o.Now()
+		s.asked.note(view.Ref.Key(), o.Now)
+	}
+	o.Check = func() error {
+		if view.Manifest.Version < s.heads.Known(view.Ref.Key()).HideFloor {
+			return ErrFenced
+		}
+		return nil
+	}
+	return s.manifests.Stream(ctx, w, view.Manifest, o)
 }
 
 // Manifest returns a manifest of the table behind a shared one, unless it was
@@ -314,6 +332,9 @@ func (s *Store) tidy(ctx context.Context, ref Ref, head Head) {
 	for _, other := range s.sources[ref.Source].refs {
 		below = min(below, s.heads.Known(other.Key()).Version)
 	}
+	if err := s.o.State.Delete(ctx, presignedPrefix+ref.Key()); err != nil && ctx.Err() == nil { // URLs of another version
+		s.o.Logger.WarnContext(ctx, "old presigned manifest not removed", slog.String("table", ref.Key()), slog.Any("error", err))
+	}
 	if err := s.manifests.trim(ctx, ref.Source, below, s.o.Now().Add(-keepManifests)); err != nil && ctx.Err() == nil {
 		s.o.Logger.WarnContext(ctx, "old manifests not removed", slog.String("table", ref.Key()), slog.Any("error", err))
 	}
@@ -325,6 +346,12 @@ func (s *Store) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { s.heads.run(ctx) })
+	work.Go(func() {
+		for ctx.Err() == nil {
+			s.presignAll(ctx)
+			pause(ctx, min(s.o.Poll, s.o.URLTTL/8))
+		}
+	})
 	for ctx.Err() == nil {
 		if err := s.heads.readAll(ctx); err != nil && ctx.Err() == nil {
 			s.o.Logger.WarnContext(ctx, "heads not read", slog.Any("error", err))

@@ -4,9 +4,6 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // the protocol's id of files in parquet format, not a protection
 	"crypto/sha256"
-	"delenda/sharing"
-	"delenda/storage"
-	"delenda/storage/delta/log"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -14,6 +11,9 @@ import (
 	"io"
 	"strconv"
 	"time"
+
+	"delenda/sharing"
+	"delenda/storage"
 )
 
 // SignFunc returns the URL of an object of the table.
@@ -29,6 +29,12 @@ type StreamOptions struct {
 	// many live rows.
 	Limit int64
 	Sign  SignFunc
+	// Presigned names the shared table whose presigned manifest may spare the
+	// signing; its URLs are used as long as they live for MinLife from Now.
+	// Optional.
+	Presigned string
+	MinLife   time.Duration
+	Now       time.Time
 	// Check is called now and then; its error ends the answer. Optional.
 	Check func() error
 }
@@ -48,24 +54,20 @@ var ErrVectorInParquet = errors.New("file has a deletion vector")
 // Stream writes the file lines of a manifest to w, one after the other as they
 // are read. Memory holds one line.
 func (m *Manifests) Stream(ctx context.Context, w io.Writer, manifest *Manifest, o StreamOptions) (Streamed, error) {
-	r, err := m.state.Read(ctx, manifest.Files, 0, -1)
+	records, closer, err := m.openBest(ctx, manifest, o.Presigned)
 	if err != nil {
 		return Streamed{}, fmt.Errorf("stream manifest: %w", err)
 	}
-	defer r.Close() //nolint:errcheck // read only
-	open, err := newOpenReader(r, m.keys, manifest.Files)
-	if err != nil {
-		return Streamed{}, err
-	}
+	defer closer.Close() //nolint:errcheck // read only
 	if o.IDHash == "" {
 		o.IDHash = o.Format
 	}
 	var (
-		out     Streamed
-		rows    int64
-		rec     record
-		line    []byte
-		records = newRecordReader(open, manifest.Files)
+		out  Streamed
+		rows int64
+		rec  record
+		urls signed
+		line []byte
 	)
 	for o.Limit <= 0 || rows < o.Limit {
 		err := records.next(&rec)
@@ -80,15 +82,25 @@ func (m *Manifests) Stream(ctx context.Context, w io.Writer, manifest *Manifest,
 				return out, err
 			}
 		}
-		var expires time.Time
-		if line, expires, err = rec.line(ctx, line[:0], o); err != nil {
-			return out, fmt.Errorf("stream manifest: %w", err)
+		if o.Format == sharing.FormatParquet && len(rec.parquetTail) == 0 {
+			return out, fmt.Errorf("stream manifest: %w", ErrVectorInParquet)
 		}
+		if records.presigned {
+			if err := records.urls(&urls); err != nil {
+				return out, fmt.Errorf("stream manifest: %w", err)
+			}
+		}
+		if !records.presigned || urls.expires.Before(o.Now.Add(o.MinLife)) {
+			if urls, err = rec.sign(ctx, o.Sign); err != nil {
+				return out, fmt.Errorf("stream manifest: %w", err)
+			}
+		}
+		line = rec.line(line[:0], o, urls)
 		if _, err := w.Write(line); err != nil {
 			return out, fmt.Errorf("stream manifest: %w", err)
 		}
-		if out.Files == 0 || expires.Before(out.ExpiresAt) {
-			out.ExpiresAt = expires
+		if out.Files == 0 || urls.expires.Before(out.ExpiresAt) {
+			out.ExpiresAt = urls.expires
 		}
 		out.Files++
 		rows += max(0, rec.rows)
@@ -96,39 +108,38 @@ func (m *Manifests) Stream(ctx context.Context, w io.Writer, manifest *Manifest,
 	return out, nil
 }
 
-// line appends the record's line, and returns when the first of its URLs
-// expires.
-func (r *record) line(ctx context.Context, p []byte, o StreamOptions) ([]byte, time.Time, error) {
-	if o.Format == sharing.FormatParquet && len(r.parquetTail) == 0 {
-		return nil, time.Time{}, ErrVectorInParquet
+// openBest opens the presigned manifest if it is this manifest's, and
+// otherwise the manifest.
+func (m *Manifests) openBest(ctx context.Context, manifest *Manifest, presigned string) (*recordReader, io.Closer, error) {
+	if presigned == "" {
+		return m.openFiles(ctx, manifest)
 	}
-	key, err := log.RelativeKey(r.path, "")
+	header, records, closer, err := m.openPresigned(ctx, presigned)
+	switch {
+	case err == nil && header.Manifest == manifest.Key:
+		return records, closer, nil
+	case err == nil:
+		err = closer.Close()
+	case errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrCorrupt):
+		err = nil // it is made again
+	}
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, nil, err
 	}
-	data, err := o.Sign(ctx, key)
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("sign data file: %w", err)
-	}
-	expires := data.ExpiresAt
-	var vector storage.SignedURL
-	if r.dvKey != "" {
-		if vector, err = o.Sign(ctx, r.dvKey); err != nil {
-			return nil, time.Time{}, fmt.Errorf("sign deletion vector file: %w", err)
-		}
-		if vector.ExpiresAt.Before(expires) {
-			expires = vector.ExpiresAt
-		}
-	}
+	return m.openFiles(ctx, manifest)
+}
+
+// line appends the record's line.
+func (r *record) line(p []byte, o StreamOptions, urls signed) []byte {
 	if o.Format == sharing.FormatParquet {
 		p = append(p, `{"file":{"url":`...)
-		p = appendText(p, data.Reveal())
+		p = appendText(p, urls.data)
 		p = append(p, `,"id":"`...)
 		p = appendID(p, r.path, o.IDHash)
 		p = append(p, `","expirationTimestamp":`...)
-		p = strconv.AppendInt(p, expires.UnixMilli(), 10)
+		p = strconv.AppendInt(p, urls.expires.UnixMilli(), 10)
 		p = append(p, r.parquetTail...)
-		return append(p, "}\n"...), expires, nil
+		return append(p, "}\n"...)
 	}
 	p = append(p, `{"file":{"id":"`...)
 	p = appendID(p, r.path, o.IDHash)
@@ -137,15 +148,15 @@ func (r *record) line(ctx context.Context, p []byte, o StreamOptions) ([]byte, t
 		p = append(p, r.dvID...)
 	}
 	p = append(p, `","expirationTimestamp":`...)
-	p = strconv.AppendInt(p, expires.UnixMilli(), 10)
+	p = strconv.AppendInt(p, urls.expires.UnixMilli(), 10)
 	p = append(p, `,"deltaSingleAction":{"add":{"path":`...)
-	p = appendText(p, data.Reveal())
+	p = appendText(p, urls.data)
 	p = append(p, r.addTail...)
 	if r.dvKey != "" {
-		p = appendText(p, vector.Reveal())
+		p = appendText(p, urls.vector)
 		p = append(p, r.dvTail...)
 	}
-	return append(p, "}}}\n"...), expires, nil
+	return append(p, "}}}\n"...)
 }
 
 // appendID appends the id of a file: the hash of its path as the log has it.

@@ -3,16 +3,17 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"delenda/events"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/deletion"
-	"delenda/storage/delta/log"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"delenda/events"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/deletion"
+	"delenda/storage/delta/log"
 )
 
 const testInstallation = "acme"
@@ -129,7 +130,7 @@ func newTestStore(t testing.TB, state storage.Bucket, source Source, change func
 	o := StoreOptions{
 		Installation: testInstallation, State: state, Keys: testKeys(t), Catalog: testCatalog(t),
 		Sources: map[string]Source{"customers": source}, Publish: (&published{}).publish,
-		Poll: time.Second, Now: time.Now, Logger: discard,
+		Poll: time.Second, URLTTL: 15 * time.Minute, Now: time.Now, Logger: discard,
 	}
 	if change != nil {
 		change(&o)
