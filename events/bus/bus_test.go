@@ -288,7 +288,8 @@ func TestAPublicationWithoutAnAnswerIsUnclear(t *testing.T) {
 			if name != "within the deadline" {
 				timeout = time.Minute
 			}
-			b := s.Connect(t, bus.Options{InProcess: link, Timeout: timeout,
+			b := s.Connect(t, bus.Options{
+				InProcess: link, Timeout: timeout,
 				Intercept: func(ctx context.Context, _ bus.Op, do func(context.Context) error) error {
 					close(begun)
 					return do(ctx)
