@@ -25,11 +25,11 @@ type Keeper interface {
 	Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error)
 }
 
-// ErrShredded: the request's key is gone, so its identities cannot be read by
-// anyone. That is how a finished request ends.
+// ErrShredded says that the request's key is gone, so its identities cannot be
+// read by anyone. That is how a finished request ends.
 var ErrShredded = errors.New("key shredded")
 
-// ErrSealed: the ciphertext does not open under the request's key.
+// ErrSealed says that a ciphertext does not open under the request's key.
 var ErrSealed = errors.New("ciphertext does not open")
 
 const (

@@ -11,7 +11,7 @@ import (
 	"delenda/storage"
 )
 
-// ErrNotWaiting: nothing of the request waits for this decision.
+// ErrNotWaiting says that nothing of the request waits for this decision.
 var ErrNotWaiting = errors.New("not waiting for that")
 
 // Released records that a person let a held request go.

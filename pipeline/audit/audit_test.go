@@ -260,7 +260,10 @@ func Test_what_cannot_be_read_is_an_error(t *testing.T) {
 			}
 		},
 		"a flipped bit of a vector": func(t *testing.T, b storage.Bucket) {
-			for info := range b.List(t.Context(), "deletion_vector", "") {
+			for info, err := range b.List(t.Context(), "deletion_vector", "") {
+				if err != nil {
+					t.Fatal(err)
+				}
 				p, err := storage.ReadObject(t.Context(), b, info.Key, 1<<20)
 				if err != nil {
 					t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"net/url"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/klauspost/compress/zstd"
@@ -90,20 +92,22 @@ func (s *Scanner) add(needle int, v string) {
 	if err == nil {
 		put("JSON escapes", string(quoted[1:len(quoted)-1]))
 	}
-	var escaped, wide strings.Builder
+	var escaped strings.Builder
 	for _, r := range v {
 		if r < 0x80 {
 			escaped.WriteRune(r)
 		} else if r < 0x10000 {
 			fmt.Fprintf(&escaped, `\u%04x`, r)
 		}
-		wide.WriteByte(byte(r))
-		wide.WriteByte(byte(r >> 8))
+	}
+	var wide []byte
+	for _, unit := range utf16.Encode([]rune(v)) {
+		wide = binary.LittleEndian.AppendUint16(wide, unit)
 	}
 	put("JSON escapes", escaped.String())
 	put("URL escapes", url.QueryEscape(v))
 	put("URL escapes", url.PathEscape(v))
-	put("UTF-16", wide.String())
+	put("UTF-16", string(wide))
 }
 
 // inBase64 is what base64 makes of v when shift bytes came before it, without

@@ -83,7 +83,7 @@ func (d *deletionVector) payload(ctx context.Context, b storage.Bucket) ([]byte,
 		return nil, fmt.Errorf("%w: beyond the file", errVector)
 	}
 	payload := p[at+4 : at+4+size]
-	if binary.BigEndian.Uint32(p[at:]) != uint32(size) || binary.BigEndian.Uint32(p[at+4+size:]) != crc32.ChecksumIEEE(payload) {
+	if int64(binary.BigEndian.Uint32(p[at:])) != int64(size) || binary.BigEndian.Uint32(p[at+4+size:]) != crc32.ChecksumIEEE(payload) {
 		return nil, fmt.Errorf("%w: size or checksum", errVector)
 	}
 	return payload, nil

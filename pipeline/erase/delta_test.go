@@ -102,8 +102,9 @@ func deltaTable(b storage.Bucket) []pipeline.Table {
 }
 
 // crashDelta is crash on a real table, judged by the auditor.
-func crashDelta(t *testing.T, ctx context.Context, image map[string][]byte, mode fault.Mode, n int) bool { //nolint:revive // t comes first in a test
+func crashDelta(t *testing.T, image map[string][]byte, mode fault.Mode, n int) bool {
 	t.Helper()
+	ctx := t.Context()
 	b := bucket.NewMemory()
 	defer func() { _ = b.Close() }()
 	for key, p := range image {
@@ -214,7 +215,7 @@ func Test_a_real_table_survives_trouble_at_any_of_its_operations(t *testing.T) {
 			t.Parallel()
 			n := 1
 			for struck := true; struck && !t.Failed(); n += step {
-				t.Run(fmt.Sprintf("operation %d", n), func(t *testing.T) { struck = crashDelta(t, t.Context(), image, mode, n) })
+				t.Run(fmt.Sprintf("operation %d", n), func(t *testing.T) { struck = crashDelta(t, image, mode, n) })
 			}
 			t.Logf("%d operations", n)
 		})

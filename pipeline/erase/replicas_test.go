@@ -128,7 +128,9 @@ func Test_a_worker_waits_for_one_that_shows_life_and_takes_over_from_one_that_do
 	}
 	judgeClosed(t, w, r.ID, map[string]int64{"orders": 2})
 	close(dead.proceed)
-	<-dead.done
+	if err := <-dead.done; err == nil {
+		t.Error("a killed process ended well")
+	}
 	judgeClosed(t, w, r.ID, map[string]int64{"orders": 2})
 }
 
@@ -150,7 +152,9 @@ func Test_rows_hidden_by_a_worker_that_was_given_up_still_count(t *testing.T) {
 		table.BeforeCommit = func(context.Context) error {
 			once.Do(func() {
 				close(zombie.proceed)
-				<-zombie.done
+				if err := <-zombie.done; err != nil {
+					t.Error(err)
+				}
 			})
 			return nil
 		}

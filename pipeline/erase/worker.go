@@ -142,7 +142,7 @@ func (w *worker) gather(ctx, work context.Context) error {
 	if n, _ := w.hand.size(); n == 0 {
 		return nil
 	}
-	for until := time.Now().Add(w.d.o.Window); ; {
+	for until := time.Now().Add(w.d.o.Window); ctx.Err() == nil; {
 		n, bytes := w.hand.size()
 		left := max(time.Until(until), 0)
 		if n >= w.d.o.Max || bytes >= w.d.o.MaxBytes {
@@ -151,18 +151,16 @@ func (w *worker) gather(ctx, work context.Context) error {
 		if err := w.take(ctx, work, min(fetchChunk, w.d.o.Max-n), left); err != nil {
 			return err
 		}
-		if after, _ := w.hand.size(); left == 0 && after == n || ctx.Err() != nil {
+		if after, _ := w.hand.size(); left == 0 && after == n {
 			return nil
 		}
 	}
+	return nil
 }
 
 func (w *worker) take(ctx, work context.Context, limit int, wait time.Duration) error {
 	messages, err := w.fetch(ctx, limit, wait)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	if err != nil && ctx.Err() == nil { // a fetch that is cut short is no trouble
 		w.fetch = nil
 		return &trouble{"queue_unavailable", err}
 	}

@@ -44,12 +44,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 		backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
 	for ctx.Err() == nil {
 		err := c.step(ctx)
-		if err == nil {
+		if err == nil || ctx.Err() != nil {
 			pause.Reset()
 			continue
-		}
-		if ctx.Err() != nil {
-			break
 		}
 		c.Logger.LogAttrs(ctx, slog.LevelWarn, "intake paused", slog.Any("error", err))
 		timer := time.NewTimer(pause.NextBackOff())

@@ -322,7 +322,10 @@ func Test_bad_input_is_refused_by_the_name_of_the_member(t *testing.T) {
 					t.Errorf("the answer repeats a value: %s", r.Body)
 				}
 			}
-			for info := range s.w.State.List(t.Context(), "", "") {
+			for info, err := range s.w.State.List(t.Context(), "", "") {
+				if err != nil {
+					t.Fatal(err)
+				}
 				if info.Key != "keys/installation" {
 					t.Errorf("a refused request left %s", info.Key)
 				}

@@ -102,7 +102,11 @@ func isJWE(data []byte) bool {
 // published keys, A256GCM.
 func (k *Keys) open(data []byte) ([]byte, *Problem) {
 	data = bytes.TrimSpace(data)
-	jwe, err := jose.ParseEncrypted(string(data), keyAlgorithms, []jose.ContentEncryption{jose.A256GCM})
+	parse := jose.ParseEncryptedCompact
+	if len(data) > 0 && data[0] == '{' {
+		parse = jose.ParseEncryptedJSON
+	}
+	jwe, err := parse(string(data), keyAlgorithms, []jose.ContentEncryption{jose.A256GCM})
 	if err != nil {
 		return nil, problem(400, "undecryptable", "", "not a JWE with %s or %s and %s", keyAlgorithms[0], keyAlgorithms[1], jose.A256GCM)
 	}

@@ -281,9 +281,12 @@ func (d *delivery) settle(ctx context.Context, op string, again bool) error {
 	})
 }
 
-func (d *delivery) Ack(ctx context.Context) error                  { return d.settle(ctx, "ack", false) }
+func (d *delivery) Ack(ctx context.Context) error { return d.settle(ctx, "ack", false) }
+
 func (d *delivery) Nak(ctx context.Context, _ time.Duration) error { return d.settle(ctx, "nak", true) }
-func (d *delivery) Term(ctx context.Context, _ string) error       { return d.settle(ctx, "term", false) }
+
+func (d *delivery) Term(ctx context.Context, _ string) error { return d.settle(ctx, "term", false) }
+
 func (d *delivery) InProgress(ctx context.Context) error {
 	return d.conn.run(ctx, "progress", func() error { return nil })
 }
