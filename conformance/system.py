@@ -74,6 +74,7 @@ class System:
         for service in self.ports:
             self.wait_ready(service)
         self.command("share", "reader", "--out", self.profile)
+        self.wait_granted()
 
     def wait_ready(self, service):
         deadline = time.monotonic() + 60
@@ -89,6 +90,23 @@ class System:
                 last = e.read().decode() if isinstance(e, urllib.error.HTTPError) else str(e)
             time.sleep(0.1)
         raise RuntimeError(f"{service} is not ready: {last}\n{self.log_tail()}")
+
+    def wait_granted(self):
+        """Replicas learn of a new recipient within seconds."""
+        with open(self.profile, encoding="utf-8") as f:
+            profile = json.load(f)
+        request = urllib.request.Request(
+            profile["endpoint"].rstrip("/") + "/shares", headers={"Authorization": "Bearer " + profile["bearerToken"]}
+        )
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=5):
+                    return
+            except urllib.error.HTTPError as e:
+                if e.code != 401 or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def log_tail(self):
         with open(self.log, encoding="utf-8", errors="replace") as f:
