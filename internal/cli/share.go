@@ -55,7 +55,7 @@ func (c *shareCmd) Run(ctx context.Context, w *world) error {
 		path = c.Recipient + ".share"
 	}
 	// The file first: a token that nobody has would be granted otherwise.
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrExist) {
 		return next(err, "name another file with --out")
 	}

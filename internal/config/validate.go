@@ -1,8 +1,6 @@
 package config
 
 import (
-	"delenda/events"
-	"delenda/storage/bucket"
 	"encoding/hex"
 	"net"
 	"net/url"
@@ -11,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"delenda/events"
+	"delenda/storage/bucket"
 )
 
 // Role is what a configuration is read for: it decides which settings are

@@ -21,5 +21,5 @@ func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
 // Interactive reports whether a person watches what is written to w.
 func Interactive(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -128,7 +128,10 @@ func (o *orders) write(w *bytes.Buffer) error {
 		return err
 	}
 	out := file.NewParquetWriter(w, root, file.WithWriterProps(parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy))))
-	group := out.AppendRowGroup()
+	group, err := out.AppendRowGroupChecked()
+	if err != nil {
+		return err
+	}
 	present := make([]int16, len(o.ids))
 	for i := range present {
 		present[i] = 1

@@ -24,7 +24,7 @@ import (
 	"delenda/storage"
 )
 
-// ErrFailed: the demo ran, and what it showed is wrong.
+// ErrFailed tells that the demo ran, and what it showed is wrong.
 var ErrFailed = errors.New("demo: FAILED")
 
 // Options of Run. The zero value makes a table of its own.

@@ -29,7 +29,7 @@ func (d *demo) story(ctx context.Context, r *service.Running) error {
 	if err := d.connect(r); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	if _, err := d.await(ctx, r.Bus, events.StreamShares, shared(0)); err != nil {
+	if _, err := await(ctx, r.Bus, events.StreamShares, shared(0)); err != nil {
 		return fmt.Errorf("demo: wait for the share: %w", err)
 	}
 	before, err := d.look(ctx)
@@ -42,6 +42,11 @@ func (d *demo) story(ctx context.Context, r *service.Running) error {
 		return fmt.Errorf("demo: no row of the table has this value in column %s: try another --id", d.Column)
 	}
 
+	audited, err := d.inspect(ctx, before.rows)
+	if err != nil {
+		return fmt.Errorf("demo: audit: %w", err)
+	}
+
 	d.printf("\nOne erasure request is posted to ingest …\n")
 	start := d.Now()
 	request, err := d.post(ctx, r.IngestURL)
@@ -49,7 +54,7 @@ func (d *demo) story(ctx context.Context, r *service.Running) error {
 		return fmt.Errorf("demo: post request: %w", err)
 	}
 	times := Timings{Accepted: d.Now().Sub(start)}
-	report, err := await(d, ctx, r.Bus, events.StreamStatus, func(e events.ErasureReported) bool { return e.Request == request })
+	report, err := await(ctx, r.Bus, events.StreamStatus, func(e events.ErasureReported) bool { return e.Request == request })
 	if err != nil {
 		return fmt.Errorf("demo: wait for the report: %w", err)
 	}
@@ -58,7 +63,7 @@ func (d *demo) story(ctx context.Context, r *service.Running) error {
 		return ErrFailed
 	}
 	times.Hidden = d.Now().Sub(start)
-	if _, err := d.await(ctx, r.Bus, events.StreamShares, shared(report.Version)); err != nil {
+	if _, err := await(ctx, r.Bus, events.StreamShares, shared(report.Version)); err != nil {
 		return fmt.Errorf("demo: wait for the change event: %w", err)
 	}
 	times.Announced = d.Now().Sub(start)
@@ -79,7 +84,11 @@ func (d *demo) story(ctx context.Context, r *service.Running) error {
 	}
 	d.printf("\nFrom the request, in milliseconds: accepted %s, hidden %s, announced %s, visible to the recipient %s\n",
 		ms(times.Accepted), ms(times.Hidden), ms(times.Announced), ms(times.Visible))
-	return d.judge(ctx, before, after, report.Rows)
+	err = d.judge(ctx, before, after, audited, r.Store.App("orders"), report.Rows)
+	if err != nil && !errors.Is(err, ErrFailed) {
+		return fmt.Errorf("demo: audit: %w", err)
+	}
+	return err
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
@@ -98,11 +107,7 @@ func shared(version int64) func(events.ShareChanged) bool {
 }
 
 // await returns the first event of a stream that is accepted.
-func (d *demo) await(ctx context.Context, b *bus.Bus, stream string, accept func(events.ShareChanged) bool) (events.ShareChanged, error) {
-	return await(d, ctx, b, stream, accept)
-}
-
-func await[T any](_ *demo, ctx context.Context, b *bus.Bus, stream string, accept func(T) bool) (T, error) {
+func await[T any](ctx context.Context, b *bus.Bus, stream string, accept func(T) bool) (T, error) {
 	var zero T
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -26,8 +26,9 @@ const sampleRows = 3
 type view struct {
 	version int64
 	rows    int64
-	subject int64       // rows of the person
-	others  fingerprint // of every other row
+	subject int64          // rows of the person
+	key     storage.Secret // the person's value as Arrow writes it
+	others  fingerprint    // of every other row
 	header  []string
 	sample  [][]string // some of the person's rows
 }
@@ -69,6 +70,7 @@ func look(ctx context.Context, s *client.Snapshot, column string, value storage.
 			v.rows++
 			if text, ok := canonical(key, i); ok && text == value.Reveal() {
 				v.subject++
+				v.key = storage.NewSecret(key.ValueStr(i))
 				if len(v.sample) < sampleRows {
 					v.sample = append(v.sample, row)
 				}

@@ -31,7 +31,7 @@ const (
 	keyDirMode  = 0o700
 )
 
-// ErrWrongKey: the key file is not the one that sealed this. Nothing but the
+// ErrWrongKey tells that the key file is not the one that sealed this. Nothing but the
 // right file helps.
 var ErrWrongKey = errors.New("the key file is not the one that sealed this state")
 
