@@ -1,6 +1,9 @@
 package client
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"delenda/storage"
@@ -78,8 +81,22 @@ func arrowType(t *log.Type) (arrow.DataType, error) {
 		}
 		return arrow.MapOf(key, value), nil
 	}
-	if precision, scale, ok := log.Decimal(t.Name); ok {
-		return &arrow.Decimal128Type{Precision: int32(precision), Scale: int32(scale)}, nil
+	if d, ok := decimal(t.Name); ok {
+		return d, nil
 	}
 	return nil, storage.Refuse("unsupported_type", "the table has a column of type %s", printable(t.Name))
+}
+
+// decimal reads "decimal(p,s)", or "decimal" for decimal(10,0).
+func decimal(name string) (*arrow.Decimal128Type, bool) {
+	if name == "decimal" {
+		return &arrow.Decimal128Type{Precision: 10}, true
+	}
+	inner, opened := strings.CutPrefix(name, "decimal(")
+	inner, closed := strings.CutSuffix(inner, ")")
+	p, s, two := strings.Cut(inner, ",")
+	precision, perr := strconv.ParseInt(strings.TrimSpace(p), 10, 32)
+	scale, serr := strconv.ParseInt(strings.TrimSpace(s), 10, 32)
+	ok := opened && closed && two && perr == nil && serr == nil && 1 <= precision && precision <= 38 && 0 <= scale && scale <= precision
+	return &arrow.Decimal128Type{Precision: int32(precision), Scale: int32(scale)}, ok
 }
