@@ -63,7 +63,7 @@ type Cloud struct {
 	Sign func(ctx context.Context, key string, ttl time.Duration) (string, time.Time, error)
 }
 
-// ErrRange: the range begins at or after the object's end.
+// ErrRange is Classify's answer when the range begins at or after the object's end.
 var ErrRange = errors.New("range past the end")
 
 const publicEndpointParameter = "public_endpoint"

@@ -40,5 +40,13 @@
 // body is in them. There are no retries beyond what an SDK does by itself, and
 // after an unclear answer an SDK's own retry may turn a won put-if-absent into
 // storage.ErrExists: read back what is there before believing that a race is
-// lost. All types are safe for concurrent use.
+// lost. A store may also refuse one put-if-absent because another was under way
+// and is not there yet, or never will be; that is storage.ErrExists too.
+//
+// List yields objects of other writers by the names they have, also those that
+// are no keys here, such as the "dir/" that some tools store for a directory.
+// Azure cannot begin a listing after a key: it is read from the start of the
+// prefix and passed over.
+//
+// All types are safe for concurrent use.
 package bucket

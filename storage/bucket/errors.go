@@ -52,7 +52,7 @@ func scrub(err error) error {
 func innermost(err error) error {
 	for {
 		next := errors.Unwrap(err)
-		if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 { //nolint:errorlint // one step of unwrapping
+		if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 {
 			next = many.Unwrap()[0]
 		}
 		if next == nil {

@@ -236,7 +236,7 @@ func (f *file) sayNoLinks() {
 
 func (f *file) warnNoLinks() {
 	if f.logger != nil {
-		f.logger.Warn("file system has no hard links: only one process may write to this directory", slog.String("dir", f.dir)) //nolint:sloglint // no context reaches a probe
+		f.logger.Warn("file system has no hard links: only one process may write to this directory", slog.String("dir", f.dir))
 	}
 }
 

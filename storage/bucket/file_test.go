@@ -30,9 +30,9 @@ func openDir(t *testing.T, dir string, o *Options) *Bucket {
 	return b
 }
 
-func put(t *testing.T, b storage.Bucket, key, body string, ifAbsent bool) error {
+func put(t *testing.T, b storage.Bucket, key string, ifAbsent bool) error {
 	t.Helper()
-	return b.Put(t.Context(), key, strings.NewReader(body), storage.PutOptions{IfAbsent: ifAbsent})
+	return b.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{IfAbsent: ifAbsent})
 }
 
 func keys(t *testing.T, b storage.Bucket) []string {
@@ -113,7 +113,7 @@ func TestSymbolicLinks(t *testing.T) {
 				}
 			}
 		}
-		if err := put(t, b, "out-dir/new", "x", false); !errors.Is(err, storage.ErrDenied) {
+		if err := put(t, b, "out-dir/new", false); !errors.Is(err, storage.ErrDenied) {
 			t.Errorf("put: %v", err)
 		}
 		if err := b.Delete(t.Context(), "out-dir/secret"); !errors.Is(err, storage.ErrDenied) {
@@ -170,7 +170,7 @@ func TestTemporaryFilesOfKilledWritersAreRemovedWhenADayOld(t *testing.T) {
 	if err := os.Chtimes(old, day, day); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(t, openDir(t, dir, nil), "log/1", "x", true); err != nil {
+	if err := put(t, openDir(t, dir, nil), "log/1", true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +193,7 @@ func TestFileSystemWithoutHardLinks(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range wins {
-				switch err := put(t, b, fmt.Sprintf("log/%d", i), "x", true); {
+				switch err := put(t, b, fmt.Sprintf("log/%d", i), true); {
 				case err == nil:
 					exclusive.Lock()
 					wins[i]++
@@ -240,10 +240,10 @@ func TestALinkThatSucceededAndWasRepeatedIsAWin(t *testing.T) {
 		}
 		return root.Link(temp, final)
 	}
-	if err := put(t, b, "k", "x", true); err != nil {
+	if err := put(t, b, "k", true); err != nil {
 		t.Error(err)
 	}
-	if err := put(t, b, "k", "x", true); !errors.Is(err, storage.ErrExists) {
+	if err := put(t, b, "k", true); !errors.Is(err, storage.ErrExists) {
 		t.Errorf("second put: %v", err)
 	}
 }
@@ -282,7 +282,7 @@ func TestADirectoryIsListedInPages(t *testing.T) {
 func TestPrivateFilesAreTheOwnersOnly(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
-	if err := put(t, openDir(t, dir, &Options{Private: true}), "keys/1", "x", true); err != nil {
+	if err := put(t, openDir(t, dir, &Options{Private: true}), "keys/1", true); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, "keys"): 0o700, filepath.Join(dir, "keys", "1"): 0o600} {
@@ -295,7 +295,7 @@ func TestPrivateFilesAreTheOwnersOnly(t *testing.T) {
 func TestWhatAFileSystemCannotCarryIsRefused(t *testing.T) {
 	t.Parallel()
 	b := openDir(t, t.TempDir(), nil)
-	if err := put(t, b, "a/b", "x", false); err != nil {
+	if err := put(t, b, "a/b", false); err != nil {
 		t.Fatal(err)
 	}
 	for name, key := range map[string]string{
@@ -306,7 +306,7 @@ func TestWhatAFileSystemCannotCarryIsRefused(t *testing.T) {
 		"a directory beyond its size": strings.Repeat("n", 256) + "/x",
 	} {
 		for _, ifAbsent := range []bool{false, true} {
-			if err := put(t, b, key, "x", ifAbsent); !errors.Is(err, ErrKey) {
+			if err := put(t, b, key, ifAbsent); !errors.Is(err, ErrKey) {
 				t.Errorf("%s, if absent %v: %v", name, ifAbsent, err)
 			}
 		}
@@ -319,7 +319,7 @@ func TestWhatAFileSystemCannotCarryIsRefused(t *testing.T) {
 func TestMemoryIsSharedByName(t *testing.T) {
 	t.Parallel()
 	one, two := openDir(t, "mem://shared-by-name/p", nil), openDir(t, "mem://shared-by-name", nil)
-	if err := put(t, one, "k", "x", true); err != nil {
+	if err := put(t, one, "k", true); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"p/k"}, keys(t, two)); diff != "" {

@@ -18,7 +18,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, opError("read", r.key, err)
 	}
 	n, err := r.r.Read(p)
-	if err == nil || err == io.EOF { //nolint:errorlint // io.Reader's contract is the bare io.EOF
+	if err == nil || err == io.EOF {
 		return n, err
 	}
 	return n, opError("read", r.key, scrub(err))

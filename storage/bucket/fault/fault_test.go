@@ -174,9 +174,12 @@ func TestBeforeLetsAnotherWriterWin(t *testing.T) {
 	t.Parallel()
 	b := filled(t)
 	f := fault.Wrap(b)
-	f.Before(func(_ context.Context, op fault.Op) {
-		if op.Name == "put-if-absent" {
-			put(t, b, op.Key, "theirs")
+	f.Before(func(ctx context.Context, op fault.Op) {
+		if op.Name != "put-if-absent" {
+			return
+		}
+		if err := b.Put(ctx, op.Key, strings.NewReader("theirs"), storage.PutOptions{}); err != nil {
+			t.Error(err)
 		}
 	})
 	err := f.Put(t.Context(), "race", strings.NewReader("ours"), storage.PutOptions{IfAbsent: true})
@@ -190,8 +193,8 @@ func TestTraceNamesOperationsInOrder(t *testing.T) {
 	f := fault.Wrap(filled(t))
 	put(t, f, "k", "v")
 	_ = exists(t, f, "k")
-	for range f.List(t.Context(), "p/", "") {
-		t.Error("unexpected object")
+	for info, err := range f.List(t.Context(), "p/", "") {
+		t.Errorf("unexpected: %+v, %v", info, err)
 	}
 	want := []fault.Op{{1, "put", "k"}, {2, "stat", "k"}, {3, "list", "p/"}}
 	if diff := cmp.Diff(want, f.Trace()); diff != "" {
