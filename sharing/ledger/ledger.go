@@ -15,11 +15,12 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"delenda/storage"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"delenda/storage"
 )
 
 // MaxEntryBytes bounds one entry.

@@ -1,14 +1,15 @@
 package ledger_test
 
 import (
-	"delenda/sharing/ledger"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/bucket/fault"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
+
+	"delenda/sharing/ledger"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/bucket/fault"
 )
 
 func TestTheHighestEntryIsInForce(t *testing.T) {

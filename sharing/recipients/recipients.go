@@ -13,9 +13,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"delenda/sharing"
-	"delenda/sharing/ledger"
-	"delenda/storage"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -25,6 +22,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"delenda/sharing"
+	"delenda/sharing/ledger"
+	"delenda/storage"
 )
 
 const (

@@ -2,11 +2,6 @@ package recipients_test
 
 import (
 	"context"
-	"delenda/sharing"
-	"delenda/sharing/recipients"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/bucket/fault"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +10,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"delenda/sharing"
+	"delenda/sharing/recipients"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/bucket/fault"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

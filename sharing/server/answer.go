@@ -1,15 +1,16 @@
 package server
 
 import (
-	"delenda/sharing"
-	"delenda/sharing/recipients"
-	"delenda/sharing/snapshot"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
+
+	"delenda/sharing"
+	"delenda/sharing/recipients"
+	"delenda/sharing/snapshot"
 )
 
 // contentTypeJSON of lists and errors.

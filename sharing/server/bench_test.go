@@ -3,11 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"delenda/events"
-	"delenda/sharing/recipients"
-	"delenda/sharing/server"
-	"delenda/sharing/snapshot"
-	"delenda/storage/bucket"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +11,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"delenda/events"
+	"delenda/sharing/recipients"
+	"delenda/sharing/server"
+	"delenda/sharing/snapshot"
+	"delenda/storage/bucket"
 )
 
 // BenchmarkQuery measures whole queries over HTTP, and the time to the first

@@ -1,9 +1,10 @@
 package server_test
 
 import (
+	"testing"
+
 	"delenda/sharing/sharingtest"
 	"delenda/sharing/snapshot"
-	"testing"
 )
 
 func TestTheServerConformsToTheProtocol(t *testing.T) {

@@ -3,6 +3,14 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
 	"delenda/events"
 	"delenda/sharing"
 	"delenda/sharing/server"
@@ -11,13 +19,6 @@ import (
 	"delenda/storage/bucket"
 	"delenda/storage/bucket/fault"
 	"delenda/storage/delta"
-	"encoding/json"
-	"errors"
-	"io"
-	"net/http"
-	"strings"
-	"testing"
-	"time"
 )
 
 const allFeatures = "responseformat=delta,parquet;readerfeatures=deletionvectors,columnmapping,timestampntz"

@@ -3,14 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"delenda/events"
-	"delenda/sharing"
-	"delenda/sharing/recipients"
-	"delenda/sharing/server"
-	"delenda/sharing/sharingtest"
-	"delenda/sharing/snapshot"
-	"delenda/storage"
-	"delenda/storage/bucket"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +14,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"delenda/events"
+	"delenda/sharing"
+	"delenda/sharing/recipients"
+	"delenda/sharing/server"
+	"delenda/sharing/sharingtest"
+	"delenda/sharing/snapshot"
+	"delenda/storage"
+	"delenda/storage/bucket"
 )
 
 // clock is a clock that a test moves.

@@ -2,15 +2,16 @@ package server
 
 import (
 	"context"
-	"delenda/sharing"
-	"delenda/sharing/recipients"
-	"delenda/sharing/snapshot"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"delenda/sharing"
+	"delenda/sharing/recipients"
+	"delenda/sharing/snapshot"
 )
 
 const (

@@ -1,11 +1,12 @@
 package server
 
 import (
-	"delenda/sharing"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"delenda/sharing"
 )
 
 const (

@@ -2,12 +2,13 @@ package server
 
 import (
 	"bytes"
-	"delenda/sharing/snapshot"
 	"errors"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"delenda/sharing/snapshot"
 )
 
 func TestPathsAreTakenApartInPlace(t *testing.T) {

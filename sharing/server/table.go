@@ -3,13 +3,14 @@ package server
 import (
 	"bufio"
 	"context"
-	"delenda/sharing"
-	"delenda/sharing/snapshot"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"delenda/sharing"
+	"delenda/sharing/snapshot"
 )
 
 func errHistory(ref snapshot.Ref) error {

@@ -4,12 +4,13 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
-	"delenda/sharing/snapshot"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"time"
+
+	"delenda/sharing/snapshot"
 )
 
 // A token is what the server gives out and takes back: page tokens of lists,

@@ -2,13 +2,14 @@ package sharingtest
 
 import (
 	"bytes"
-	"delenda/sharing"
 	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"delenda/sharing"
 )
 
 func rules(t *testing.T, target Target) {

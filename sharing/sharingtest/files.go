@@ -2,7 +2,6 @@ package sharingtest
 
 import (
 	"bytes"
-	"delenda/sharing"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"delenda/sharing"
 )
 
 // presigned are the query parameters by which delta-kernel knows a URL that

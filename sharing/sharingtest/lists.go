@@ -1,12 +1,13 @@
 package sharingtest
 
 import (
-	"delenda/sharing"
 	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	"delenda/sharing"
 )
 
 func lists(t *testing.T, target Target) {

@@ -9,13 +9,14 @@ package sharingtest
 import (
 	"bytes"
 	"context"
-	"delenda/sharing"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+
+	"delenda/sharing"
 )
 
 // Target is the server under test.

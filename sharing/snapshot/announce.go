@@ -2,11 +2,12 @@ package snapshot
 
 import (
 	"context"
-	"delenda/events"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+
+	"delenda/events"
 )
 
 // announceAll announces the heads of a source's shares.

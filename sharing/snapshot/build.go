@@ -5,16 +5,17 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"delenda/sharing"
-	"delenda/storage"
-	"delenda/storage/deletion"
-	"delenda/storage/delta/log"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+
+	"delenda/sharing"
+	"delenda/storage"
+	"delenda/storage/deletion"
+	"delenda/storage/delta/log"
 )
 
 // manifestFormat changes when manifests of the same version come to hold other

@@ -2,13 +2,14 @@ package snapshot
 
 import (
 	"crypto/sha256"
-	"delenda/events"
-	"delenda/sharing"
-	"delenda/storage"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"delenda/events"
+	"delenda/sharing"
+	"delenda/storage"
 )
 
 // Share configures one share.

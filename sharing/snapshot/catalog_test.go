@@ -1,12 +1,13 @@
 package snapshot
 
 import (
-	"delenda/sharing"
-	"delenda/storage/bucket"
-	"delenda/storage/delta/log"
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"delenda/sharing"
+	"delenda/storage/bucket"
+	"delenda/storage/delta/log"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -1,10 +1,11 @@
 package snapshot
 
 import (
-	"delenda/sharing"
-	"delenda/storage/delta/log"
 	"slices"
 	"strings"
+
+	"delenda/sharing"
+	"delenda/storage/delta/log"
 )
 
 // Features of the table's log and of its upkeep: no business of a recipient,

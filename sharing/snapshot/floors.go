@@ -2,12 +2,13 @@ package snapshot
 
 import (
 	"context"
-	"delenda/storage"
-	"delenda/storage/delta/log"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"delenda/storage"
+	"delenda/storage/delta/log"
 
 	"golang.org/x/sync/errgroup"
 )

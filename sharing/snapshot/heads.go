@@ -2,13 +2,14 @@ package snapshot
 
 import (
 	"context"
-	"delenda/sharing/ledger"
-	"delenda/storage"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
+
+	"delenda/sharing/ledger"
+	"delenda/storage"
 )
 
 const (

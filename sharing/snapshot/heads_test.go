@@ -3,10 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"delenda/events"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/bucket/fault"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +11,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"delenda/events"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/bucket/fault"
 )
 
 // feed is a small key-value bucket with a watch, and cables that can be cut.

@@ -2,11 +2,12 @@ package snapshot
 
 import (
 	"context"
-	"delenda/storage"
-	"delenda/storage/bucket/fault"
 	"io"
 	"iter"
 	"strings"
+
+	"delenda/storage"
+	"delenda/storage/bucket/fault"
 )
 
 // joined is the state prefix and a table as one bucket, so that one counter

@@ -3,14 +3,15 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"delenda/sharing"
-	"delenda/storage"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"time"
+
+	"delenda/sharing"
+	"delenda/storage"
 )
 
 const (

@@ -4,12 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"delenda/sharing"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/bucket/fault"
-	"delenda/storage/deletion"
-	"delenda/storage/delta/log"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -18,6 +12,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"delenda/sharing"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/bucket/fault"
+	"delenda/storage/deletion"
+	"delenda/storage/delta/log"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -111,7 +111,8 @@ func (d *recordReader) field(buf []byte, name string, most uint64) ([]byte, erro
 		return nil, d.corrupt(name, "longer than allowed")
 	}
 	buf = buf[:0]
-	for left := int(n); left > 0; { // grows with what is there, not with what is claimed
+	left := int(n) //nolint:gosec // at most maxFieldBytes
+	for left > 0 { // grows with what is there, not with what is claimed
 		part, err := d.r.Peek(min(left, d.r.Size()))
 		if err != nil {
 			return nil, d.fail(name, err)

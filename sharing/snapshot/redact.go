@@ -2,12 +2,13 @@ package snapshot
 
 import (
 	"bytes"
-	"delenda/storage"
-	"delenda/storage/delta/log"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+
+	"delenda/storage"
+	"delenda/storage/delta/log"
 )
 
 // Metadata of a schema's fields that readers of the answer need. Anything else

@@ -7,11 +7,12 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"delenda/storage"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+
+	"delenda/storage"
 )
 
 // A sealed object is a stream of AES-256-GCM chunks:

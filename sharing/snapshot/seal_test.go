@@ -2,12 +2,13 @@ package snapshot
 
 import (
 	"bytes"
-	"delenda/storage"
 	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"testing"
+
+	"delenda/storage"
 )
 
 var discard = slog.New(slog.DiscardHandler)

@@ -2,16 +2,17 @@ package snapshot
 
 import (
 	"context"
-	"delenda/events"
-	"delenda/storage"
-	"delenda/storage/bucket"
-	"delenda/storage/bucket/fault"
-	"delenda/storage/delta/log"
 	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"delenda/events"
+	"delenda/storage"
+	"delenda/storage/bucket"
+	"delenda/storage/bucket/fault"
+	"delenda/storage/delta/log"
 
 	"github.com/google/go-cmp/cmp"
 )
