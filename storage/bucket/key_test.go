@@ -47,7 +47,7 @@ func TestCheckKey(t *testing.T) {
 // FuzzCheckKey: a key that is taken is a clean relative path, and refusals do
 // not repeat it.
 func FuzzCheckKey(f *testing.F) {
-	for _, seed := range []string{"", "a/b", "../x", "a//b", "/", "ts=2024 12%3A00/x", "\x00", "a/.delenda-tmp-0/b", "é\xff", strings.Repeat("x/", 600)} {
+	for _, seed := range []string{"", "a/b", "../x", "a//b", "/", "ts=2024 12%3A00/x", "\x00", "a/.delenda-tmp-0/b", "é\xff"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
