@@ -81,7 +81,7 @@ func decodeDelta(p []byte, cardinality, physicalRows int64) (*Set, *fault) {
 		return nil, &fault{4, "bucket count", "truncated"}
 	}
 	count := binary.LittleEndian.Uint64(p[4:])
-	if count > uint64(len(p)-payloadHeader)/minBucket {
+	if count > uint64(len(p)-payloadHeader)/minBucket { //nolint:gosec // a length is not negative
 		return nil, &fault{4, "bucket count", "more than the payload can hold"}
 	}
 	s := &Set{}

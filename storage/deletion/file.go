@@ -36,8 +36,8 @@ func (w *FileWriter) Append(s *Set) (Placement, error) {
 	if int64(len(w.buf))+int64(len(payload))+frameOverhead > math.MaxInt32 {
 		return Placement{}, errors.New("append deletion vector: file would exceed 2 GiB")
 	}
-	at := Placement{Offset: int32(len(w.buf)), SizeInBytes: int32(len(payload))}
-	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(len(payload)))
+	at := Placement{Offset: int32(len(w.buf)), SizeInBytes: int32(len(payload))} //nolint:gosec // below 2 GiB, as checked
+	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(len(payload)))           //nolint:gosec // below 2 GiB, as checked
 	w.buf = append(w.buf, payload...)
 	w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.ChecksumIEEE(payload))
 	return at, nil
@@ -63,7 +63,7 @@ func Frames(file []byte) iter.Seq2[Frame, error] {
 				yield(Frame{}, f.corrupt("", int64(pos)))
 				return
 			}
-			at := Placement{Offset: int32(pos), SizeInBytes: int32(len(payload))}
+			at := Placement{Offset: int32(pos), SizeInBytes: int32(len(payload))} //nolint:gosec // the size of the frame is bounded
 			if !yield(Frame{at, payload}, nil) {
 				return
 			}

@@ -38,11 +38,10 @@ func (t table) at(pos int) table {
 
 // field returns where field i stands, and whether there is one of that size.
 func (t table) field(i, size int) (int, bool) {
-	back, ok := t.u32(t.pos)
-	if !ok {
+	if t.pos > len(t.buf)-4 {
 		return 0, false
 	}
-	vtable := t.pos - int(int32(back)) //nolint:gosec // the distance is an i32
+	vtable := t.pos - int(leInt32(t.buf[t.pos:]))
 	if vtable < 0 || vtable > len(t.buf)-4 {
 		return 0, false
 	}
@@ -73,7 +72,7 @@ func (t table) i32(i int) int32 {
 	if !ok {
 		return 0
 	}
-	return int32(binary.LittleEndian.Uint32(t.buf[pos:]))
+	return leInt32(t.buf[pos:])
 }
 
 func (t table) i64(i int) int64 {
@@ -81,7 +80,7 @@ func (t table) i64(i int) int64 {
 	if !ok {
 		return 0
 	}
-	return int64(binary.LittleEndian.Uint64(t.buf[pos:]))
+	return leInt64(t.buf[pos:])
 }
 
 // child returns the table that field i points at, nil if absent.
@@ -115,3 +114,7 @@ func (t table) element(i, n int) table {
 	}
 	return v.at(v.pos + 4 + 4*n)
 }
+
+func leInt32(p []byte) int32 { return int32(binary.LittleEndian.Uint32(p)) } //nolint:gosec // the sign is in the bits
+
+func leInt64(p []byte) int64 { return int64(binary.LittleEndian.Uint64(p)) } //nolint:gosec // the sign is in the bits

@@ -166,9 +166,9 @@ func arrowRows(file []byte) ([]byte, *fault) {
 	if n != 1 {
 		return nil, &fault{int64(end), "record batches", "not exactly one"}
 	}
-	offset := int64(binary.LittleEndian.Uint64(blocks))
+	offset := leInt64(blocks)
 	metadata := int64(binary.LittleEndian.Uint32(blocks[8:]))
-	body := int64(binary.LittleEndian.Uint64(blocks[16:]))
+	body := leInt64(blocks[16:])
 	if offset < 8 || offset > int64(end) || metadata < 8 || metadata > int64(end)-offset || body < 0 || body > int64(end)-offset-metadata {
 		return nil, &fault{int64(end), "block", "outside the file"}
 	}
@@ -202,10 +202,10 @@ func batchRows(batch table, body []byte, offset int64) ([]byte, *fault) {
 		return nil, &fault{offset, "record batch", "not one column of two buffers"}
 	}
 	rows := batch.i64(0)
-	if int64(binary.LittleEndian.Uint64(nodes)) != rows || binary.LittleEndian.Uint64(nodes[8:]) != 0 {
+	if leInt64(nodes) != rows || binary.LittleEndian.Uint64(nodes[8:]) != 0 {
 		return nil, &fault{offset, "record batch", "lengths differ or a row is null"}
 	}
-	start, length := int64(binary.LittleEndian.Uint64(buffers[16:])), int64(binary.LittleEndian.Uint64(buffers[24:]))
+	start, length := leInt64(buffers[16:]), leInt64(buffers[24:])
 	if start < 0 || length < 0 || start > int64(len(body)) || length > int64(len(body))-start {
 		return nil, &fault{offset, "buffer", "outside the body"}
 	}
@@ -236,7 +236,7 @@ func inflateBuffer(data []byte, rows, offset int64) ([]byte, *fault) {
 	if len(data) < 8 {
 		return nil, &fault{offset, "buffer", "truncated"}
 	}
-	size := int64(binary.LittleEndian.Uint64(data))
+	size := leInt64(data)
 	data = data[8:]
 	if size == -1 {
 		return data, nil

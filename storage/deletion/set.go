@@ -118,7 +118,7 @@ func (s *Set) settle() {
 	case s.bitmap == nil && len(s.rows) > limit:
 		s.bitmap = roaring.BitmapOf(s.rows...)
 		s.rows = nil
-	case s.bitmap != nil && s.bitmap.GetCardinality() <= uint64(limit):
+	case s.bitmap != nil && s.bitmap.GetCardinality() <= uint64(limit): //nolint:gosec // a limit is not negative
 		s.rows = s.bitmap.ToArray()
 		s.bitmap = nil
 	}
@@ -332,7 +332,7 @@ func (s *Set) low() *roaring.Bitmap {
 }
 
 func split(row int64) (key, low uint32) {
-	return uint32(row >> 32), uint32(row & math.MaxUint32)
+	return uint32(row >> 32), uint32(row & math.MaxUint32) //nolint:gosec // the halves of a row that is not negative
 }
 
 func join(key, low uint32) int64 { return int64(key)<<32 | int64(low) }

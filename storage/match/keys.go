@@ -118,7 +118,7 @@ func (k *ColumnKeys) FindIntHash(hash uint64, v int64) (id int, ok bool) {
 	if len(k.ints) == 0 {
 		return 0, false
 	}
-	mask := uint64(len(k.table) - 1)
+	mask := uint64(len(k.table) - 1) //nolint:gosec // a length is not negative
 	for i := hash & mask; ; i = (i + 1) & mask {
 		n := k.table[i]
 		if n == 0 {
@@ -138,7 +138,7 @@ func (k *ColumnKeys) FindBytesHash(hash uint64, v []byte) (id int, ok bool) {
 	if len(k.values) == 0 {
 		return 0, false
 	}
-	mask := uint64(len(k.table) - 1)
+	mask := uint64(len(k.table) - 1) //nolint:gosec // a length is not negative
 	for i := hash & mask; ; i = (i + 1) & mask {
 		n := k.table[i]
 		if n == 0 {
@@ -204,7 +204,7 @@ func (k *ColumnKeys) index() {
 	n := len(k.subjects)
 	k.filter = newFilter(n)
 	k.table = make([]int32, 1<<bits.Len(uint(2*n)))
-	mask := uint64(len(k.table) - 1)
+	mask := uint64(len(k.table) - 1) //nolint:gosec // a length is not negative
 	for id := range n {
 		var h uint64
 		if k.ints != nil {
@@ -233,7 +233,7 @@ const bitsPerKey = 16
 
 func newFilter(keys int) Filter {
 	log := max(bits.Len(uint(max(keys, 1)*bitsPerKey/64)), 1)
-	return Filter{words: make([]uint64, 1<<log), shift: uint8(64 - log)}
+	return Filter{words: make([]uint64, 1<<log), shift: uint8(64 - log)} //nolint:gosec // between 0 and 63
 }
 
 func (f Filter) add(hash uint64) {
@@ -253,7 +253,7 @@ const (
 
 // HashInt hashes a value of KindInt.
 func HashInt(v int64) uint64 {
-	hi, lo := bits.Mul64(uint64(v)^hashSeed, hashMul)
+	hi, lo := bits.Mul64(uint64(v)^hashSeed, hashMul) //nolint:gosec // bits as they are
 	return hi ^ lo
 }
 

@@ -149,7 +149,7 @@ func WideInt(n int64) [16]byte {
 	if n < 0 {
 		binary.BigEndian.PutUint64(b[:], ^uint64(0))
 	}
-	binary.BigEndian.PutUint64(b[8:], uint64(n))
+	binary.BigEndian.PutUint64(b[8:], uint64(n)) //nolint:gosec // bits as they are
 	return b
 }
 

@@ -1,7 +1,6 @@
 package parquet
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -102,16 +101,11 @@ func (bf benchFile) data(b *testing.B) (data []byte, c column, texts []string) {
 // keep writes the file and its keys for other engines.
 func (bf benchFile) keep(b *testing.B, dir string, data []byte, texts []string) {
 	b.Helper()
-	var keys bytes.Buffer
-	w := bufio.NewWriter(&keys)
-	fmt.Fprintf(w, "%s\n%s\n", bf.sqlType, strings.Join(texts, "\n"))
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	keys := []byte(bf.sqlType + "\n" + strings.Join(texts, "\n") + "\n")
 	if err := os.WriteFile(filepath.Join(dir, bf.name+".parquet"), data, 0o600); err != nil {
 		b.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, bf.name+".keys"), keys.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, bf.name+".keys"), keys, 0o600); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -86,9 +86,9 @@ func parseBloomHeader(p []byte) (size int32, n int, ok bool) {
 
 func plainInt(leaf Leaf, v int64) []byte {
 	if leaf.column.PhysicalType() == parquet.Types.Int32 {
-		return binary.LittleEndian.AppendUint32(nil, uint32(v))
+		return binary.LittleEndian.AppendUint32(nil, uint32(v)) //nolint:gosec // the value is an INT32
 	}
-	return binary.LittleEndian.AppendUint64(nil, uint64(v))
+	return binary.LittleEndian.AppendUint64(nil, uint64(v)) //nolint:gosec // bits as they are
 }
 
 func bloomHas(blocks, plain []byte) bool {
@@ -96,7 +96,7 @@ func bloomHas(blocks, plain []byte) bool {
 	n := uint64(len(blocks) / bloomBlock)
 	block := blocks[(h>>32)*n>>32*bloomBlock:]
 	for i, salt := range bloomSalt {
-		bit := uint32(h) * salt >> 27
+		bit := uint32(h) * salt >> 27 //nolint:gosec // the low half
 		if leUint32(block[4*i:])>>bit&1 == 0 {
 			return false
 		}

@@ -68,7 +68,7 @@ func newDeltaReader(p []byte) (deltaReader, error) {
 	if minis == 0 || minis > 1<<16 || size > 1<<24 || size == 0 || size%minis != 0 {
 		return deltaReader{}, errDelta
 	}
-	r.perMini, r.minis = int(size/minis), int(minis)
+	r.perMini, r.minis = int(size/minis), int(minis) //nolint:gosec // bounded above
 	return r, nil
 }
 
@@ -89,7 +89,7 @@ func (r *deltaReader) next() (int64, error) {
 			return 0, err
 		}
 	}
-	r.last += r.minDelta + int64(unpack64(r.mini, r.index, r.width))
+	r.last += r.minDelta + int64(unpack64(r.mini, r.index, r.width)) //nolint:gosec // deltas wrap around
 	r.index++
 	return r.last, nil
 }
@@ -164,7 +164,7 @@ func (w *walker) deltaInts(p []byte, n int) error {
 			return err
 		}
 		if narrow {
-			v = int64(int32(v)) // deltas wrap around in the physical type
+			v = int64(int32(v)) //nolint:gosec // deltas wrap around in the physical type
 		}
 		w.hit(i, w.probe.findInt(v))
 	}
@@ -261,9 +261,9 @@ func (w *walker) streamSplit(p []byte, n int) error {
 		}
 		switch w.leaf.column.PhysicalType() {
 		case parquet.Types.Int32:
-			w.hit(i, w.probe.findInt(int64(int32(leUint32(value)))))
+			w.hit(i, w.probe.findInt(int64(leInt32(value))))
 		case parquet.Types.Int64:
-			w.hit(i, w.probe.findInt(int64(leUint64(value))))
+			w.hit(i, w.probe.findInt(leInt64(value)))
 		default:
 			w.hit(i, w.probe.findBytes(value))
 		}

@@ -97,7 +97,7 @@ func (d *dictionary) findRun(r run, width, at int, found func(rank int, id int32
 	for i := range r.count {
 		v := leUint64(r.packed[bit>>3:][:8:8]) >> (bit & 7) & mask
 		if flags[v>>6]>>(v&63)&1 == 1 {
-			if err := d.findIndex(uint32(v), at+i, found); err != nil {
+			if err := d.findIndex(uint32(v), at+i, found); err != nil { //nolint:gosec // masked to the width
 				return err
 			}
 		}

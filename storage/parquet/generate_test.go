@@ -196,72 +196,120 @@ func columns() []column {
 		return schema.NewTimestampLogicalType(utc, unit)
 	}
 	return []column{
-		{name: "short in INT32", deltaType: "short", physical: types.Int32, logical: schema.NewIntLogicalType(16, true),
-			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings},
-		{name: "integer in INT32", deltaType: "integer", physical: types.Int32, logical: none,
-			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings},
-		{name: "long in INT64", deltaType: "long", physical: types.Int64, logical: none,
+		{
+			name: "short in INT32", deltaType: "short", physical: types.Int32, logical: schema.NewIntLogicalType(16, true),
+			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings,
+		},
+		{
+			name: "integer in INT32", deltaType: "integer", physical: types.Int32, logical: none,
+			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings,
+		},
+		{
+			name: "long in INT64", deltaType: "long", physical: types.Int64, logical: none,
 			pool:  func(r *rand.Rand) string { return strconv.FormatInt(int64(r.Uint64()), 10) },
-			write: writer(integer), encodings: intEncodings},
-		{name: "long widened from INT32", deltaType: "long", physical: types.Int32, logical: none,
-			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings},
-		{name: "boolean", deltaType: "boolean", physical: types.Boolean, logical: none,
+			write: writer(integer), encodings: intEncodings,
+		},
+		{
+			name: "long widened from INT32", deltaType: "long", physical: types.Int32, logical: none,
+			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings,
+		},
+		{
+			name: "boolean", deltaType: "boolean", physical: types.Boolean, logical: none,
 			pool:  func(r *rand.Rand) string { return strconv.FormatBool(r.IntN(2) == 0) },
-			write: writer(func(s string) bool { return s == "true" }), encodings: []parquet.Encoding{parquet.Encodings.RLE}},
-		{name: "string", deltaType: "string", physical: types.ByteArray, logical: schema.StringLogicalType{},
+			write: writer(func(s string) bool { return s == "true" }), encodings: []parquet.Encoding{parquet.Encodings.RLE},
+		},
+		{
+			name: "string", deltaType: "string", physical: types.ByteArray, logical: schema.StringLogicalType{},
 			pool: func(r *rand.Rand) string {
 				return strings.Repeat("é", r.IntN(20)) + strconv.Itoa(r.IntN(1<<20))
 			},
-			write: writer(bytesOf), encodings: bytesEncodings},
-		{name: "UUID as string", deltaType: "string", physical: types.ByteArray, logical: schema.StringLogicalType{},
-			pool: func(r *rand.Rand) string { return uuidText(randomUUID(r)) }, write: writer(bytesOf), encodings: bytesEncodings},
-		{name: "binary in BYTE_ARRAY", deltaType: "binary", physical: types.ByteArray, logical: none,
+			write: writer(bytesOf), encodings: bytesEncodings,
+		},
+		{
+			name: "UUID as string", deltaType: "string", physical: types.ByteArray, logical: schema.StringLogicalType{},
+			pool: func(r *rand.Rand) string { return uuidText(randomUUID(r)) }, write: writer(bytesOf), encodings: bytesEncodings,
+		},
+		{
+			name: "binary in BYTE_ARRAY", deltaType: "binary", physical: types.ByteArray, logical: none,
 			pool:  func(r *rand.Rand) string { return hex.EncodeToString(randomUUID(r)[:r.IntN(16)]) },
-			write: writer(func(s string) parquet.ByteArray { return unhex(s) }), encodings: bytesEncodings},
-		{name: "UUID in FIXED", deltaType: "binary", physical: types.FixedLenByteArray, logical: schema.UUIDLogicalType{}, width: 16,
+			write: writer(func(s string) parquet.ByteArray { return unhex(s) }), encodings: bytesEncodings,
+		},
+		{
+			name: "UUID in FIXED", deltaType: "binary", physical: types.FixedLenByteArray, logical: schema.UUIDLogicalType{}, width: 16,
 			pool:  func(r *rand.Rand) string { return hex.EncodeToString(randomUUID(r)) },
-			write: writer(func(s string) parquet.FixedLenByteArray { return unhex(s) }), encodings: fixedEncodings},
-		{name: "date", deltaType: "date", physical: types.Int32, logical: schema.DateLogicalType{},
+			write: writer(func(s string) parquet.FixedLenByteArray { return unhex(s) }), encodings: fixedEncodings,
+		},
+		{
+			name: "date", deltaType: "date", physical: types.Int32, logical: schema.DateLogicalType{},
 			pool:  randomTime("2006-01-02", 24*time.Hour),
-			write: writer(func(s string) int32 { return int32(micros(s+"T00:00:00") / 86400_000_000) }), encodings: intEncodings},
-		{name: "timestamp in micros", deltaType: "timestamp", physical: types.Int64, logical: timestamp(schema.TimeUnitMicros, true),
-			pool: randomTime(micro+"Z", time.Microsecond), write: writer(micros), encodings: intEncodings},
-		{name: "timestamp in millis", deltaType: "timestamp", physical: types.Int64, logical: timestamp(schema.TimeUnitMillis, true),
+			write: writer(func(s string) int32 { return int32(micros(s+"T00:00:00") / 86400_000_000) }), encodings: intEncodings,
+		},
+		{
+			name: "timestamp in micros", deltaType: "timestamp", physical: types.Int64, logical: timestamp(schema.TimeUnitMicros, true),
+			pool: randomTime(micro+"Z", time.Microsecond), write: writer(micros), encodings: intEncodings,
+		},
+		{
+			name: "timestamp in millis", deltaType: "timestamp", physical: types.Int64, logical: timestamp(schema.TimeUnitMillis, true),
 			pool:  randomTime("2006-01-02T15:04:05Z", time.Second),
-			write: writer(func(s string) int64 { return floorDiv(micros(s), 1000) }), encodings: intEncodings},
-		{name: "timestamp in nanos", deltaType: "timestamp", physical: types.Int64, logical: timestamp(schema.TimeUnitNanos, true),
+			write: writer(func(s string) int64 { return floorDiv(micros(s), 1000) }), encodings: intEncodings,
+		},
+		{
+			name: "timestamp in nanos", deltaType: "timestamp", physical: types.Int64, logical: timestamp(schema.TimeUnitNanos, true),
 			pool:  randomTime(micro+"Z", time.Microsecond),
-			write: writer(func(s string) int64 { return micros(s)*1000 + 7 }), encodings: intEncodings},
-		{name: "timestamp_ntz", deltaType: "timestamp_ntz", physical: types.Int64, logical: timestamp(schema.TimeUnitMicros, false),
-			pool: randomTime(micro, time.Microsecond), write: writer(micros), encodings: intEncodings},
-		{name: "timestamp_ntz widened from date", deltaType: "timestamp_ntz", physical: types.Int32, logical: schema.DateLogicalType{},
+			write: writer(func(s string) int64 { return micros(s)*1000 + 7 }), encodings: intEncodings,
+		},
+		{
+			name: "timestamp_ntz", deltaType: "timestamp_ntz", physical: types.Int64, logical: timestamp(schema.TimeUnitMicros, false),
+			pool: randomTime(micro, time.Microsecond), write: writer(micros), encodings: intEncodings,
+		},
+		{
+			name: "timestamp_ntz widened from date", deltaType: "timestamp_ntz", physical: types.Int32, logical: schema.DateLogicalType{},
 			pool:  randomTime("2006-01-02T00:00:00", 24*time.Hour),
-			write: writer(func(s string) int32 { return int32(floorDiv(micros(s), 86400_000_000)) }), encodings: intEncodings},
-		{name: "timestamp in INT96", deltaType: "timestamp", physical: types.Int96, logical: none,
-			pool: randomTime(micro+"Z", time.Microsecond), write: writer(int96)},
-		{name: "decimal in INT32", deltaType: "decimal(9,2)", physical: types.Int32, logical: schema.NewDecimalLogicalType(9, 2),
+			write: writer(func(s string) int32 { return int32(floorDiv(micros(s), 86400_000_000)) }), encodings: intEncodings,
+		},
+		{
+			name: "timestamp in INT96", deltaType: "timestamp", physical: types.Int96, logical: none,
+			pool: randomTime(micro+"Z", time.Microsecond), write: writer(int96),
+		},
+		{
+			name: "decimal in INT32", deltaType: "decimal(9,2)", physical: types.Int32, logical: schema.NewDecimalLogicalType(9, 2),
 			pool:  randomDecimal(9, 2),
-			write: writer(func(s string) int32 { return int32(unscaled(s, 2).Int64()) }), encodings: intEncodings},
-		{name: "decimal in INT64", deltaType: "decimal(18,4)", physical: types.Int64, logical: schema.NewDecimalLogicalType(18, 4),
+			write: writer(func(s string) int32 { return int32(unscaled(s, 2).Int64()) }), encodings: intEncodings,
+		},
+		{
+			name: "decimal in INT64", deltaType: "decimal(18,4)", physical: types.Int64, logical: schema.NewDecimalLogicalType(18, 4),
 			pool:  randomDecimal(18, 4),
-			write: writer(func(s string) int64 { return unscaled(s, 4).Int64() }), encodings: intEncodings},
-		{name: "decimal in FIXED", deltaType: "decimal(18,4)", physical: types.FixedLenByteArray, logical: schema.NewDecimalLogicalType(18, 4), width: 8,
+			write: writer(func(s string) int64 { return unscaled(s, 4).Int64() }), encodings: intEncodings,
+		},
+		{
+			name: "decimal in FIXED", deltaType: "decimal(18,4)", physical: types.FixedLenByteArray, logical: schema.NewDecimalLogicalType(18, 4), width: 8,
 			pool:  randomDecimal(18, 4),
-			write: writer(func(s string) parquet.FixedLenByteArray { return twosComplement(unscaled(s, 4), 8) }), encodings: fixedEncodings},
-		{name: "wide decimal in FIXED", deltaType: "decimal(38,6)", physical: types.FixedLenByteArray, logical: schema.NewDecimalLogicalType(38, 6), width: 16,
+			write: writer(func(s string) parquet.FixedLenByteArray { return twosComplement(unscaled(s, 4), 8) }), encodings: fixedEncodings,
+		},
+		{
+			name: "wide decimal in FIXED", deltaType: "decimal(38,6)", physical: types.FixedLenByteArray, logical: schema.NewDecimalLogicalType(38, 6), width: 16,
 			pool:  randomDecimal(38, 6),
-			write: writer(func(s string) parquet.FixedLenByteArray { return twosComplement(unscaled(s, 6), 16) }), encodings: fixedEncodings},
-		{name: "wide decimal in BYTE_ARRAY", deltaType: "decimal(20,2)", physical: types.ByteArray, logical: schema.NewDecimalLogicalType(20, 2),
+			write: writer(func(s string) parquet.FixedLenByteArray { return twosComplement(unscaled(s, 6), 16) }), encodings: fixedEncodings,
+		},
+		{
+			name: "wide decimal in BYTE_ARRAY", deltaType: "decimal(20,2)", physical: types.ByteArray, logical: schema.NewDecimalLogicalType(20, 2),
 			pool:  randomDecimal(20, 2),
-			write: writer(func(s string) parquet.ByteArray { return twosComplement(unscaled(s, 2), 9) }), encodings: bytesEncodings},
-		{name: "decimal widened from INT32 of a smaller scale", deltaType: "decimal(12,4)", physical: types.Int32, logical: schema.NewDecimalLogicalType(6, 2),
+			write: writer(func(s string) parquet.ByteArray { return twosComplement(unscaled(s, 2), 9) }), encodings: bytesEncodings,
+		},
+		{
+			name: "decimal widened from INT32 of a smaller scale", deltaType: "decimal(12,4)", physical: types.Int32, logical: schema.NewDecimalLogicalType(6, 2),
 			pool:  randomDecimal(6, 2),
-			write: writer(func(s string) int32 { return int32(unscaled(s, 2).Int64()) }), encodings: intEncodings},
-		{name: "decimal widened from integer", deltaType: "decimal(22,2)", physical: types.Int32, logical: none,
-			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings},
-		{name: "wide decimal widened from FIXED of a smaller scale", deltaType: "decimal(38,8)", physical: types.FixedLenByteArray, logical: schema.NewDecimalLogicalType(20, 3), width: 9,
+			write: writer(func(s string) int32 { return int32(unscaled(s, 2).Int64()) }), encodings: intEncodings,
+		},
+		{
+			name: "decimal widened from integer", deltaType: "decimal(22,2)", physical: types.Int32, logical: none,
+			pool: short, write: writer(func(s string) int32 { return int32(integer(s)) }), encodings: intEncodings,
+		},
+		{
+			name: "wide decimal widened from FIXED of a smaller scale", deltaType: "decimal(38,8)", physical: types.FixedLenByteArray, logical: schema.NewDecimalLogicalType(20, 3), width: 9,
 			pool:  randomDecimal(20, 3),
-			write: writer(func(s string) parquet.FixedLenByteArray { return twosComplement(unscaled(s, 3), 9) }), encodings: fixedEncodings},
+			write: writer(func(s string) parquet.FixedLenByteArray { return twosComplement(unscaled(s, 3), 9) }), encodings: fixedEncodings,
+		},
 	}
 }
 
@@ -316,7 +364,10 @@ func generate(tb testing.TB, c column, l layout, seed uint64) (data []byte, rows
 	w := file.NewParquetWriter(&out, root, file.WithWriterProps(parquet.NewWriterProperties(l.props...)))
 	for done := 0; done < l.rows; done += l.groupRows {
 		n := min(l.groupRows, l.rows-done)
-		g := w.AppendRowGroup()
+		g, err := w.AppendRowGroupChecked()
+		if err != nil {
+			tb.Fatal(err)
+		}
 		first, err := g.NextColumn()
 		if err != nil {
 			tb.Fatal(err)

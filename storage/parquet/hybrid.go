@@ -68,14 +68,14 @@ func (l *levels) decode(p []byte, n, maxDef int) error {
 			return err
 		}
 		p = rest
-		if l.all && r.packed == nil && r.value == uint32(maxDef) {
+		if l.all && r.packed == nil && r.value == uint32(maxDef) { //nolint:gosec // a level is not negative
 			done += r.count
 			continue
 		}
 		if l.all {
 			l.start(done)
 		}
-		if err := l.append(r, done, width, uint32(maxDef)); err != nil {
+		if err := l.append(r, done, width, uint32(maxDef)); err != nil { //nolint:gosec // a level is not negative
 			return err
 		}
 		done += r.count
@@ -160,7 +160,7 @@ func (l *levels) row(rank, fromRank, fromRow int) int {
 func unpack(p []byte, i, width int) uint32 {
 	bit := i * width
 	word := leUint64(p[bit>>3:][:8:8])
-	return uint32(word >> (bit & 7) & (1<<width - 1))
+	return uint32(word >> (bit & 7) & (1<<width - 1)) //nolint:gosec // masked to the width
 }
 
 // setBits sets n bits from bit at.

@@ -7,8 +7,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// ErrNoLeaf: the file has no such column. Every row is null there: nothing
-// matches.
+// ErrNoLeaf says that the file has no such column. Every row is null there:
+// nothing matches.
 var ErrNoLeaf = errors.New("column not in file")
 
 // Leaf is a column of one File that holds values.

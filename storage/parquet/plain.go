@@ -57,13 +57,13 @@ func (w *walker) plain(p []byte, n int) error {
 func (w *walker) plainInt64(p []byte, n int) {
 	if !w.probe.direct() {
 		for i := range n {
-			w.hit(i, w.probe.findInt(int64(leUint64(p[8*i:]))))
+			w.hit(i, w.probe.findInt(leInt64(p[8*i:])))
 		}
 		return
 	}
 	filter := w.probe.filter
 	for i := range n {
-		v := int64(leUint64(p[8*i:]))
+		v := leInt64(p[8*i:])
 		if h := match.HashInt(v); filter.Has(h) {
 			w.hit(i, number(w.probe.keys.FindIntHash(h, v)))
 		}
@@ -73,13 +73,13 @@ func (w *walker) plainInt64(p []byte, n int) {
 func (w *walker) plainInt32(p []byte, n int) {
 	if !w.probe.direct() {
 		for i := range n {
-			w.hit(i, w.probe.findInt(int64(int32(leUint32(p[4*i:])))))
+			w.hit(i, w.probe.findInt(int64(leInt32(p[4*i:]))))
 		}
 		return
 	}
 	filter := w.probe.filter
 	for i := range n {
-		v := int64(int32(leUint32(p[4*i:])))
+		v := int64(leInt32(p[4*i:]))
 		if h := match.HashInt(v); filter.Has(h) {
 			w.hit(i, number(w.probe.keys.FindIntHash(h, v)))
 		}
@@ -107,7 +107,7 @@ func (w *walker) plainFixedDecimal(p []byte, n, width int) {
 		for _, b := range p[i*width : (i+1)*width] {
 			u = u<<8 | uint64(b)
 		}
-		v := int64(u<<shift) >> shift
+		v := int64(u<<shift) >> shift //nolint:gosec // the shift extends the sign
 		if h := match.HashInt(v); filter.Has(h) {
 			w.hit(i, number(w.probe.keys.FindIntHash(h, v)))
 		}
@@ -171,7 +171,7 @@ func (w *walker) booleanRLE(p []byte, n int) error {
 // int96Micros converts nanoseconds of a Julian day to microseconds since 1970.
 func int96Micros(p []byte) int64 {
 	const julianEpoch = 2440588
-	nanos := int64(leUint64(p))
+	nanos := leInt64(p)
 	days := int64(leUint32(p[8:])) - julianEpoch
 	return days*86400_000_000 + floorDiv(nanos, 1000)
 }

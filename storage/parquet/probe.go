@@ -74,7 +74,7 @@ func number(id int, ok bool) int32 {
 	if !ok {
 		return noKey
 	}
-	return int32(id)
+	return int32(id) //nolint:gosec // a batch has fewer keys
 }
 
 // findDecimal looks up an unscaled decimal, big-endian two's complement of any
@@ -102,7 +102,7 @@ func (p *probe) findDecimal(v []byte) int32 {
 		w[i] = sign
 	}
 	if p.keys.Type.Kind() == match.KindInt {
-		high, low := int64(binary.BigEndian.Uint64(w[:])), int64(binary.BigEndian.Uint64(w[8:]))
+		high, low := int64(binary.BigEndian.Uint64(w[:])), int64(binary.BigEndian.Uint64(w[8:])) //nolint:gosec // bits as they are
 		if high != low>>63 {
 			return noKey
 		}
@@ -222,7 +222,7 @@ func timestampConversion(physical parquet.Type, logical schema.LogicalType) (fun
 		return nil, true
 	case schema.TimeUnitMillis:
 		return func(v int64) (int64, bool) {
-			hi, _ := bits.Mul64(uint64(max(v, -v)), 1000)
+			hi, _ := bits.Mul64(uint64(max(v, -v)), 1000) //nolint:gosec // not negative
 			return v * 1000, hi == 0 && v != math.MinInt64 && (v*1000 < 0) == (v < 0)
 		}, true
 	case schema.TimeUnitNanos:

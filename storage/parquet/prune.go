@@ -24,11 +24,11 @@ func (p *probe) overlaps(leaf Leaf, min, max []byte) bool {
 	switch leaf.column.PhysicalType() {
 	case parquet.Types.Int32:
 		if len(min) == 4 && len(max) == 4 {
-			return p.overlapsInts(int64(int32(leUint32(min))), int64(int32(leUint32(max))))
+			return p.overlapsInts(int64(leInt32(min)), int64(leInt32(max)))
 		}
 	case parquet.Types.Int64:
 		if len(min) == 8 && len(max) == 8 {
-			return p.overlapsInts(int64(leUint64(min)), int64(leUint64(max)))
+			return p.overlapsInts(leInt64(min), leInt64(max))
 		}
 	case parquet.Types.ByteArray:
 		if unsignedOrder(leaf) && min != nil && max != nil && string(min) <= string(max) {

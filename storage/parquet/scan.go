@@ -137,7 +137,7 @@ func (f *File) chunkMeta(rg int, leaf Leaf) chunkMeta {
 	meta := f.meta.RowGroups[rg].Columns[leaf.index].MetaData
 	m := chunkMeta{
 		physical: parquet.Type(meta.Type),
-		codec:    int32(meta.Codec),
+		codec:    int32(meta.Codec), //nolint:gosec // an enumeration
 		values:   meta.NumValues,
 		start:    meta.DataPageOffset,
 		length:   meta.TotalCompressedSize,
@@ -150,10 +150,10 @@ func (f *File) chunkMeta(rg int, leaf Leaf) chunkMeta {
 		m.length = min(m.length+maxDictionaryHeader, f.size-m.start)
 	}
 	for _, s := range meta.EncodingStats {
-		if t := int32(s.PageType); (t != pageData && t != pageDataV2) || s.Count <= 0 {
+		if t := int32(s.PageType); (t != pageData && t != pageDataV2) || s.Count <= 0 { //nolint:gosec // an enumeration
 			continue
 		}
-		if e := int32(s.Encoding); e != encodingPlainDictionary && e != encodingRLEDictionary {
+		if e := int32(s.Encoding); e != encodingPlainDictionary && e != encodingRLEDictionary { //nolint:gosec // an enumeration
 			m.onlyDictionary = false
 			break
 		}

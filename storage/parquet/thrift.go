@@ -96,12 +96,12 @@ func (r *thriftReader) binary() []byte {
 	if r.err != nil {
 		return nil
 	}
-	if n > uint64(len(r.p)-r.pos) {
+	if n > uint64(len(r.p)-r.pos) { //nolint:gosec // a length is not negative
 		r.fail(errThriftShort)
 		return nil
 	}
-	r.pos += int(n)
-	return r.p[r.pos-int(n) : r.pos]
+	r.pos += int(n)                  //nolint:gosec // bounded by a length
+	return r.p[r.pos-int(n) : r.pos] //nolint:gosec // bounded by a length
 }
 
 // list returns the element type and count of a list. Every element takes at
@@ -112,7 +112,7 @@ func (r *thriftReader) list() (elem byte, n int) {
 	if size == 15 {
 		size = r.uvarint()
 	}
-	if r.err == nil && size > uint64(len(r.p)-r.pos) {
+	if r.err == nil && size > uint64(len(r.p)-r.pos) { //nolint:gosec // a length is not negative
 		r.fail(errThriftShort)
 	}
 	if r.err != nil {
@@ -132,7 +132,7 @@ func (r *thriftReader) fields(field func(id int16, typ byte)) {
 		if delta := int16(h >> 4); delta != 0 {
 			id += delta
 		} else {
-			id = int16(r.int(16))
+			id = int16(r.int(16)) //nolint:gosec // int checks the width
 		}
 		field(id, h&15)
 	}
@@ -175,7 +175,7 @@ func (r *thriftReader) skipMap(depth int) {
 	if n == 0 || r.err != nil {
 		return
 	}
-	if n > uint64(len(r.p)-r.pos) {
+	if n > uint64(len(r.p)-r.pos) { //nolint:gosec // a length is not negative
 		r.fail(errThriftShort)
 		return
 	}
@@ -211,7 +211,7 @@ func (r *thriftReader) advance(n int) {
 }
 
 // i32 reads a field that must be an i32, and i64 one that must be an i64.
-func (r *thriftReader) i32(typ byte) int32 { return int32(r.typed(typ, thriftI32, 32)) }
+func (r *thriftReader) i32(typ byte) int32 { return int32(r.typed(typ, thriftI32, 32)) } //nolint:gosec // typed checks the width
 
 func (r *thriftReader) i64(typ byte) int64 { return r.typed(typ, thriftI64, 64) }
 
@@ -233,3 +233,7 @@ func (r *thriftReader) want(typ, want byte) bool {
 func leUint32(p []byte) uint32 { return binary.LittleEndian.Uint32(p) }
 
 func leUint64(p []byte) uint64 { return binary.LittleEndian.Uint64(p) }
+
+func leInt32(p []byte) int32 { return int32(leUint32(p)) } //nolint:gosec // the sign is in the bits
+
+func leInt64(p []byte) int64 { return int64(leUint64(p)) } //nolint:gosec // the sign is in the bits

@@ -169,7 +169,7 @@ func (w *walker) body(h pageHeader) ([]byte, error) {
 	if err != nil {
 		return nil, w.readError(err)
 	}
-	if h.hasCRC && crc32.ChecksumIEEE(p) != uint32(h.crc) {
+	if h.hasCRC && crc32.ChecksumIEEE(p) != uint32(h.crc) { //nolint:gosec // bits as they are
 		return nil, w.corrupt("crc", "differs from the page")
 	}
 	return p, nil
@@ -273,7 +273,7 @@ func (w *walker) hit(rank int, id int32) {
 	if len(w.hits) >= maxHits && !w.collect {
 		w.flush()
 	}
-	w.hits = append(w.hits, hit{int32(rank), id})
+	w.hits = append(w.hits, hit{int32(rank), id}) //nolint:gosec // a page has fewer values
 }
 
 // flush emits the hits so far.
