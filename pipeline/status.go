@@ -129,6 +129,10 @@ func (s *Store) Close(ctx context.Context, r *Record) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	return s.end(ctx, st)
+}
+
+func (s *Store) end(ctx context.Context, st *Status) (bool, error) {
 	if st.State != Hidden {
 		return false, nil
 	}
@@ -139,12 +143,12 @@ func (s *Store) Close(ctx context.Context, r *Record) (bool, error) {
 		return false, fmt.Errorf("close request: %w", err)
 	}
 	if !won {
-		return false, fmt.Errorf("close request %s: another closing record is there", r.ID)
+		return false, fmt.Errorf("close request %s: another closing record is there", st.ID)
 	}
-	if err := s.bucket.Delete(ctx, requestKey(r.ID)); err != nil {
+	if err := s.bucket.Delete(ctx, requestKey(st.ID)); err != nil {
 		return false, fmt.Errorf("shred key: %w", err)
 	}
-	if err := s.bucket.Delete(ctx, openKey(r.ID)); err != nil {
+	if err := s.bucket.Delete(ctx, openKey(st.ID)); err != nil {
 		return false, fmt.Errorf("close request: %w", err)
 	}
 	return true, nil

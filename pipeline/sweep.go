@@ -116,7 +116,11 @@ func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time, n *Swept, t
 	if err != nil {
 		return err
 	}
-	closed, err := w.Store.Close(ctx, r)
+	st, err := w.Store.status(ctx, r)
+	if err != nil {
+		return err
+	}
+	closed, err := w.Store.end(ctx, st)
 	if err != nil {
 		return err
 	}
@@ -125,13 +129,9 @@ func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time, n *Swept, t
 		return nil
 	}
 	run := false
-	for _, table := range r.Tables {
-		ok, err := w.Store.Runnable(ctx, m.ID, table)
-		if err != nil {
-			return err
-		}
-		if ok {
-			todo[table] = append(todo[table], m.ID)
+	for _, t := range st.Tables {
+		if t.State == Received {
+			todo[t.Table] = append(todo[t.Table], m.ID)
 			run = true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"strings"
 
 	"delenda/storage"
@@ -124,7 +125,11 @@ func decodeVector(p []byte) (map[int64]bool, error) {
 	rows := map[int64]bool{}
 	n := r.u64()
 	for i := uint64(0); i < n && !r.bad; i++ {
-		high := int64(r.u32()) << 32
+		key := r.u32()
+		if key > math.MaxInt32 {
+			r.bad = true
+		}
+		high := int64(key) << 32
 		r.bitmap(func(low uint32) { rows[high|int64(low)] = true })
 	}
 	if r.bad || len(r.p) != 0 {
@@ -192,14 +197,17 @@ func (r *reader) bitmap(emit func(uint32)) {
 		high := keys[i] << 16
 		switch {
 		case runs != nil && runs[i/8]&(1<<(i%8)) != 0:
+			next := uint32(0)
 			for range int(r.u16()) {
 				start, more := uint32(r.u16()), uint32(r.u16())
-				for v := start; v <= start+more && v < 1<<16; v++ {
-					emit(high | v)
-				}
-				if r.bad {
+				if r.bad || start < next || start+more >= 1<<16 {
+					r.bad = true
 					return
 				}
+				for v := start; v <= start+more; v++ {
+					emit(high | v)
+				}
+				next = start + more + 1
 			}
 		case cards[i] <= 4096:
 			for range cards[i] {

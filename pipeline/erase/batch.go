@@ -39,6 +39,9 @@ func (w *worker) advance(ctx context.Context) error {
 			}
 		}
 		w.known = max(w.known, h.number)
+		// The next batch is opened only now, so it cannot be committed at or
+		// below what this one saw.
+		w.base = max(w.base, h.intent.Base, h.closed.Version)
 		next := h.next()
 		if len(next) == 0 {
 			return nil
@@ -53,31 +56,22 @@ func (w *worker) advance(ctx context.Context) error {
 // others to follow. Another worker may have opened it first; then that one
 // stands. The newest batch is settled.
 func (w *worker) openBatch(ctx context.Context, groups []group) error {
-	base, err := w.version(ctx)
-	if err != nil {
-		w.table = nil
-		return tableTrouble(err)
+	if w.base == storage.NoVersion { // the first batch of all
+		d, err := w.table.Describe(ctx)
+		if err != nil {
+			w.table = nil
+			return tableTrouble(err)
+		}
+		w.base = d.Version
 	}
-	n := w.known + 1
-	_, err = w.log.open(ctx, n, &intent{
-		group: groups[0], Pending: groups[1:], Base: base,
+	_, err := w.log.open(ctx, w.known+1, &intent{
+		group: groups[0], Pending: groups[1:], Base: w.base,
 		Worker: w.d.id, OpenedAt: w.d.store.Now(),
 	})
 	if err != nil {
 		return &trouble{"state_unavailable", err}
 	}
 	return nil
-}
-
-// version returns the table's newest version.
-func (w *worker) version(ctx context.Context) (storage.Version, error) {
-	if t, ok := w.table.(interface {
-		Version(ctx context.Context) (storage.Version, error)
-	}); ok {
-		return t.Version(ctx)
-	}
-	d, err := w.table.Describe(ctx)
-	return d.Version, err
 }
 
 func (w *worker) batch(n int64, i *intent) storage.Batch {

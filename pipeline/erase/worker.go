@@ -32,7 +32,8 @@ type worker struct {
 	hand  hand
 	table storage.Table
 	fetch pipeline.Fetch
-	known int64 // the newest batch seen closed and settled, or held by the table
+	known int64           // the newest batch seen closed and settled, or held by the table
+	base  storage.Version // the next batch is not committed at or below it; NoVersion: not known
 
 	mu    sync.Mutex
 	state TableState
@@ -42,6 +43,7 @@ func newWorker(d *Deleter, conf pipeline.Table) *worker {
 	return &worker{
 		d: d, conf: conf, app: d.store.App(conf.Name),
 		log:   batchLog{bucket: d.store.Bucket(), table: conf.Name},
+		base:  storage.NoVersion,
 		logg:  d.o.Logger.With(slog.String("table", conf.Name)),
 		state: TableState{Table: conf.Name, Code: "starting", Since: d.store.Now()},
 	}

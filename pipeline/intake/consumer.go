@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"delenda/events"
 	"delenda/pipeline"
@@ -33,7 +34,10 @@ type Consumer struct {
 	Logger        *slog.Logger // none if nil
 }
 
-const consumerBatch = 64
+const (
+	consumerBatch    = 64
+	consumerParallel = 16
+)
 
 // Run works until ctx is done.
 func (c *Consumer) Run(ctx context.Context) error {
@@ -71,15 +75,20 @@ func (c *Consumer) step(ctx context.Context) error {
 		}
 		messages = append(messages, more...)
 	}
-	for i, m := range messages {
-		if err := c.handle(context.WithoutCancel(ctx), m); err != nil {
-			for _, rest := range messages[i:] {
-				_ = rest.Nak(context.WithoutCancel(ctx), retryDelay(rest.Deliveries))
+	// What is fetched is finished, also when ctx ends.
+	ctx = context.WithoutCancel(ctx)
+	var g errgroup.Group
+	g.SetLimit(consumerParallel)
+	for _, m := range messages {
+		g.Go(func() error {
+			err := c.handle(ctx, m)
+			if err != nil {
+				_ = m.Nak(ctx, retryDelay(m.Deliveries))
 			}
 			return err
-		}
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 func retryDelay(deliveries int) time.Duration {

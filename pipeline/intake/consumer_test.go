@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +108,7 @@ func (s *sender) outcomes(t testing.TB) []events.IntakeAnswered {
 		}
 		list = append(list, a)
 	}
+	slices.SortFunc(list, func(a, b events.IntakeAnswered) int { return int(a.IntakeSequence) - int(b.IntakeSequence) })
 	return list
 }
 
