@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,7 +140,8 @@ func (c *eraseCmd) body(w *world) ([]byte, error) {
 	return json.Marshal(request)
 }
 
-// wait asks for the state until it is final or the time is over.
+// wait asks for the state until every table is hidden or waits for a person, or
+// the time is over.
 func (c *eraseCmd) wait(ctx context.Context, w *world, url, token, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
@@ -151,7 +153,7 @@ func (c *eraseCmd) wait(ctx context.Context, w *world, url, token, id string) er
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if err == nil && st.State != pipeline.Received {
+		if err == nil && !slices.ContainsFunc(st.Tables, func(t pipeline.TableStatus) bool { return t.State == pipeline.Received }) {
 			if c.JSON {
 				_, err = w.Stdout.Write(raw)
 			} else {

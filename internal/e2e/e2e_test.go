@@ -139,9 +139,21 @@ func natsd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // recipient PROFILE TABLE [COLUMN VALUE] prints how many rows a recipient sees,
-// and how many of them have the value.
+// and how many of them have the value. A recipient who is new is known to a
+// running publisher within seconds.
 func recipient(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
 	rows, matching, err := readShare(ts, args)
+	for err != nil && strings.Contains(err.Error(), sharing.CodeUnauthenticated) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			rows, matching, err = readShare(ts, args)
+		}
+	}
 	if neg {
 		if err == nil {
 			ts.Fatalf("the recipient may read %s", args[1])
