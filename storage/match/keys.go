@@ -98,6 +98,7 @@ type ColumnKeys struct {
 	filter  Filter
 	table   []int32 // open addressing: key number plus one, 0 is free
 	lengths uint64  // bit len&63 is set for each value's length
+	basic   bool    // every value is isBasic
 }
 
 // Len returns the number of distinct keys.
@@ -179,6 +180,7 @@ func (b *builder) build() *ColumnKeys {
 	slices.SortFunc(b.entries, func(x, y entry) int {
 		return cmp.Or(cmp.Compare(x.n, y.n), bytes.Compare(x.b, y.b), cmp.Compare(x.subject, y.subject))
 	})
+	k.basic = true
 	for i, e := range b.entries {
 		if i > 0 && e.n == b.entries[i-1].n && bytes.Equal(e.b, b.entries[i-1].b) {
 			last := &k.subjects[len(k.subjects)-1]
@@ -193,6 +195,7 @@ func (b *builder) build() *ColumnKeys {
 		} else {
 			k.values = append(k.values, e.b)
 			k.lengths |= 1 << (len(e.b) & 63)
+			k.basic = k.basic && isBasic(e.b)
 		}
 	}
 	k.index()

@@ -111,8 +111,11 @@ func (k *ColumnKeys) boundTimestamp(text string, upper bool) (int64, bool) {
 		if k.Type.Base == Timestamp {
 			return 0, false // without a zone it is in the writer's, which is unknown
 		}
+		// A file that was written before the column was widened holds dates.
 		if t, err = time.Parse("2006-01-02T15:04:05", text); err != nil {
-			return 0, false
+			if t, err = time.Parse("2006-01-02", text); err != nil {
+				return 0, false
+			}
 		}
 	}
 	if upper {
@@ -166,6 +169,12 @@ func (k *ColumnKeys) overlapsStrings(min, max *string) bool {
 		hi = beforeReplacement(*max)
 		prefix = strings.TrimRight(hi, maxPadding)
 	}
+	if k.basic {
+		// Both orders agree about such keys, and those that only begin with
+		// the cut maximum come next behind it.
+		i, _ := slices.BinarySearchFunc(k.values, lo, func(v []byte, lo string) int { return strings.Compare(string(v), lo) })
+		return i < len(k.values) && (max == nil || string(k.values[i]) <= hi || strings.HasPrefix(string(k.values[i]), prefix))
+	}
 	return slices.ContainsFunc(k.values, func(v []byte) bool {
 		s := string(v)
 		if !utf8.ValidString(s) {
@@ -183,6 +192,11 @@ func (k *ColumnKeys) overlapsStrings(min, max *string) bool {
 func beforeReplacement(bound string) string {
 	before, _, _ := strings.Cut(bound, string(utf8.RuneError))
 	return before
+}
+
+// isBasic tells whether v is UTF-8 without a character from U+E000 on.
+func isBasic(v []byte) bool {
+	return utf8.Valid(v) && bytes.IndexFunc(v, func(r rune) bool { return r >= 0xE000 }) < 0
 }
 
 // maxPadding are the characters that writers put behind a cut maximum.

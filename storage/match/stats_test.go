@@ -128,6 +128,12 @@ func statsWriters() []statsWriter {
 		{"string without padding", "string", randomText, paddedBounds("", strings.Compare)},
 		{"string padded with U+FFFD", "string", randomText, paddedBounds("\uFFFD", strings.Compare)},
 		{"string in UTF-16 order", "string", randomText, paddedBounds("\uFFFF", compareUTF16)},
+		{"ASCII string", "string", func(r *rand.Rand) string { return strings.Repeat("user-", r.IntN(9)) + strconv.Itoa(r.IntN(1000)) }, paddedBounds("\U0010FFFF", strings.Compare)},
+		{"ASCII string without padding", "string", func(r *rand.Rand) string { return strings.Repeat("user-", r.IntN(9)) + strconv.Itoa(r.IntN(1000)) }, paddedBounds("", strings.Compare)},
+		{"date before widening", "timestamp_ntz", func(r *rand.Rand) string { return instant(r).Format("2006-01-02T00:00:00") }, func(v []string) (string, string) {
+			lo, hi := ordered(v, strings.Compare)
+			return quote(lo[:10]), quote(hi[:10])
+		}},
 		{"date", "date", func(r *rand.Rand) string { return instant(r).Format("2006-01-02") }, func(v []string) (string, string) {
 			lo, hi := ordered(v, strings.Compare)
 			return quote(lo), quote(hi)
@@ -169,6 +175,26 @@ func TestPruningNeverDropsAMatch(t *testing.T) {
 				t.Error("nothing was pruned at all")
 			}
 		})
+	}
+}
+
+func TestPruningOfManyKeysAgreesWithPruningOfEach(t *testing.T) {
+	t.Parallel()
+	for _, w := range statsWriters() {
+		for seed := range uint64(100) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			keys := make([]string, 1+r.IntN(6))
+			for i := range keys {
+				keys[i] = w.value(r)
+			}
+			lo, hi := w.bounds([]string{w.value(r), w.value(r)})
+			each := slices.ContainsFunc(keys, func(key string) bool {
+				return compile(t, w.deltaType, key).OverlapsStats(json.RawMessage(lo), json.RawMessage(hi))
+			})
+			if all := compile(t, w.deltaType, keys...).OverlapsStats(json.RawMessage(lo), json.RawMessage(hi)); all != each {
+				t.Errorf("%s, seed %d: %v together, %v one by one", w.name, seed, all, each)
+			}
+		}
 	}
 }
 

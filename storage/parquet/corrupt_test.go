@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
@@ -257,6 +259,38 @@ func TestFileTypesWithoutAnExactReadingAreRefused(t *testing.T) {
 		var refusal *storage.Refusal
 		if !errors.As(err, &refusal) || refusal.Code != "file_type_mismatch" {
 			t.Errorf("%s as %s: got %v, want a refusal", c.file, c.deltaType, err)
+		}
+	}
+}
+
+func TestLegacyCalendarsAreRefusedForOldDates(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		column, property, key string
+		refused               bool
+	}{
+		{"date", "org.apache.spark.legacyDateTime", "1899-12-31", true},
+		{"date", "org.apache.spark.legacyDateTime", "1900-01-01", false},
+		{"date", "org.apache.spark.legacyINT96", "1899-12-31", false},
+		{"timestamp in INT96", "org.apache.spark.legacyINT96", "1899-12-31T23:59:59Z", true},
+		{"timestamp in micros", "org.apache.spark.legacyDateTime", "1582-01-01T00:00:00Z", true},
+		{"timestamp in micros", "another", "1582-01-01T00:00:00Z", false},
+	} {
+		i := slices.IndexFunc(columns(), func(candidate column) bool { return candidate.name == c.column })
+		data, _ := generate(t, columns()[i], layout{rows: 10, groupRows: 10, distinct: 3}, 1)
+		f, _ := open(t, data)
+		kv := metadata.NewKeyValueMetadata()
+		if err := kv.Append(c.property, ""); err != nil {
+			t.Fatal(err)
+		}
+		f.meta.FileMetaData.KeyValueMetadata = kv
+		leaf, err := f.LeafByName("key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Scan(t.Context(), []Key{{leaf, compile(t, columns()[i].deltaType, []string{c.key})}}, func(int, int64) {})
+		if errors.Is(err, storage.ErrRefused) != c.refused {
+			t.Errorf("%s %s %s: got %v, refused %v is wanted", c.column, c.property, c.key, err, c.refused)
 		}
 	}
 }
