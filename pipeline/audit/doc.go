@@ -13,7 +13,8 @@
 // part. Deletion vectors inline and in files, Z85 and 64-bit Roaring arrays
 // with array, bitmap and run containers. Column mapping by name and id.
 // Anything else is an error, never a shorter answer. Values are compared as
-// text: what arrow-go's ValueStr writes, and what the log holds for partition
+// text: what arrow-go's ValueStr writes (decimals with all digits of their
+// scale), and what the log holds for partition
 // values.
 //
 // Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md,
