@@ -24,6 +24,7 @@ type Health struct {
 	mu     sync.Mutex
 	checks []check
 	tables map[string]TableHealth
+	shares func() []ShareHealth
 }
 
 type check struct {
@@ -37,6 +38,17 @@ type Readiness struct {
 	Ready   bool          `json:"ready"`
 	Checks  []CheckHealth `json:"checks"`
 	Tables  []TableHealth `json:"tables,omitempty"` // in order of their names
+	Shares  []ShareHealth `json:"shares,omitempty"` // in order of their names
+}
+
+// ShareHealth is how one shared table is served to recipients.
+type ShareHealth struct {
+	Share   string `json:"share"`
+	Schema  string `json:"schema"`
+	Table   string `json:"table"`
+	Served  bool   `json:"served"`
+	Version int64  `json:"version"` // -1: none yet
+	Reason  string `json:"reason,omitempty"`
 }
 
 // CheckHealth is one thing that the service as a whole needs.
@@ -94,6 +106,13 @@ func (h *Health) Table(name string, err error) {
 	h.tables[name] = t
 }
 
+// Shares sets what tells of shared tables.
+func (h *Health) Shares(list func() []ShareHealth) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shares = list
+}
+
 // Readiness runs the checks.
 func (h *Health) Readiness(ctx context.Context) Readiness {
 	h.mu.Lock()
@@ -102,7 +121,11 @@ func (h *Health) Readiness(ctx context.Context) Readiness {
 	for _, t := range h.tables {
 		r.Tables = append(r.Tables, t)
 	}
+	shares := h.shares
 	h.mu.Unlock()
+	if shares != nil {
+		r.Shares = shares()
+	}
 	slices.SortFunc(r.Tables, func(a, b TableHealth) int { return strings.Compare(a.Table, b.Table) })
 
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)

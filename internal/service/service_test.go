@@ -44,7 +44,7 @@ tables:
 deleter: {listen: "127.0.0.1:0"}
 publisher:
   listen: "127.0.0.1:0"
-  shares: [{name: s, schemas: [{name: s, tables: [{name: orders}]}]}]
+  shares: [{name: s, schemas: [{name: s, tables: [{name: orders}` + also(extra) + `]}]}]
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,6 +74,14 @@ publisher:
 		t.Fatalf("ended: %v", err)
 		return nil, nil
 	}
+}
+
+// also shares a table that extra adds.
+func also(extra string) string {
+	if strings.Contains(extra, "name: nowhere") {
+		return ", {name: nowhere}"
+	}
+	return ""
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -115,6 +123,29 @@ func TestATableThatCannotBeServedIsRefusedByNameWhileTheRestRuns(t *testing.T) {
 	want := map[string]string{"orders": "served", "nowhere": "refused no_table", "orders_by_phone": "refused no_table"}
 	if d := cmp.Diff(want, tables); d != "" {
 		t.Errorf("tables (-want +got):\n%s", d)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAShareOfATableThatCannotBeServedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	r, stop := start(t, "  - {name: nowhere, url: lake/nowhere, identities: {customer_id: customer_id}}\n")
+	var ready service.Readiness
+	for !ready.Ready {
+		_, body := get(t, r.PublisherURL+"/readyz")
+		ready = service.Readiness{}
+		if err := json.Unmarshal([]byte(body), &ready); err != nil {
+			t.Fatal(err)
+		}
+	}
+	served := map[string]bool{}
+	for _, h := range ready.Shares {
+		served[h.Table] = h.Served
+	}
+	if d := cmp.Diff(map[string]bool{"orders": true, "nowhere": false}, served); d != "" {
+		t.Errorf("served (-want +got):\n%s", d)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
