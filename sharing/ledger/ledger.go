@@ -3,11 +3,13 @@
 // absent, and the highest number decides. Readers need one listing, writers one
 // put-if-absent and one listing; no lock and no conditional replace is needed.
 //
+//	{"id": random, "after": id of the entry before, "value": the value, JSON}
+//
 // Guarantees: of all writers that append after the same entry at most one wins;
 // a writer whose answer got lost learns by reading back whether it won; a value
-// that a writer was told is in force is seen by every listing that starts after.
-// Not guaranteed: that every number is used, or that old entries stay: Trim
-// removes them.
+// that a writer was told is in force is seen, or one that came after it, by
+// every listing that starts later. Not guaranteed: that a writer that was away
+// for longer than entries are kept learns that it won.
 //
 // A Ledger holds no state and is safe for concurrent use.
 package ledger
@@ -15,16 +17,22 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"delenda/storage"
 )
 
 // MaxEntryBytes bounds one entry.
 const MaxEntryBytes = 4 << 20
+
+// maxObjectBytes leaves room for what stands around a value.
+const maxObjectBytes = MaxEntryBytes + 4<<10
 
 // ErrLost is returned by Append when another entry is in force: read it and
 // decide again.
@@ -38,8 +46,15 @@ type Ledger struct {
 
 // Entry is one value of the ledger. The zero Entry stands before the first.
 type Entry struct {
-	Number int64 // > 0
-	Body   []byte
+	Number int64  // > 0
+	ID     string // random
+	Body   []byte // JSON
+}
+
+type envelope struct {
+	ID    string          `json:"id"`
+	After string          `json:"after"`
+	Value json.RawMessage `json:"value"`
 }
 
 // New returns the ledger whose entries lie under prefix, which ends in '/'.
@@ -71,34 +86,48 @@ func (l *Ledger) Newest(ctx context.Context, known Entry) (Entry, error) {
 		if number <= known.Number {
 			return known, nil
 		}
-		body, err := storage.ReadObject(ctx, l.bucket, Key(l.prefix, number), MaxEntryBytes)
+		e, err := l.read(ctx, number)
 		if errors.Is(err, storage.ErrNotFound) {
 			continue // trimmed in between: a newer one is in force
 		}
 		if err != nil {
 			return Entry{}, err
 		}
-		return Entry{number, body}, nil
+		return Entry{number, e.ID, e.Value}, nil
 	}
 }
 
-// Append puts body in force after the entry with number `after`. ErrLost tells
-// that another entry is. Bodies of different writers MUST differ, since an
-// entry with the same bytes counts as the writer's own. After any other error
-// the entry may or may not be in force: appending the same body after the same
-// number again finds out.
-func (l *Ledger) Append(ctx context.Context, after int64, body []byte) (Entry, error) {
+func (l *Ledger) read(ctx context.Context, number int64) (envelope, error) {
+	key := Key(l.prefix, number)
+	body, err := storage.ReadObject(ctx, l.bucket, key, maxObjectBytes)
+	if err != nil {
+		return envelope{}, err
+	}
+	var e envelope
+	if json.Unmarshal(body, &e) != nil || e.ID == "" || len(e.Value) == 0 {
+		return envelope{}, &storage.CorruptError{Key: key, Offset: -1, Field: "entry", Reason: "not the JSON of an entry"}
+	}
+	return e, nil
+}
+
+// Append puts body, which is JSON, in force after the entry `after`. ErrLost
+// tells that another entry came after that one. After any other error the entry
+// may or may not be in force: read the newest.
+func (l *Ledger) Append(ctx context.Context, after Entry, body []byte) (Entry, error) {
 	if len(body) > MaxEntryBytes {
 		return Entry{}, fmt.Errorf("append to %q: %w", l.prefix, storage.ErrTooLarge)
 	}
-	number := after + 1
-	key := Key(l.prefix, number)
-	err := l.bucket.Put(ctx, key, bytes.NewReader(body), storage.PutOptions{IfAbsent: true, ContentType: "application/json"})
+	number, id := after.Number+1, rand.Text()
+	object, err := json.Marshal(envelope{id, after.ID, body})
 	if err != nil {
-		won, rerr := storage.ReadObject(ctx, l.bucket, key, MaxEntryBytes)
+		return Entry{}, fmt.Errorf("append to %q: %w", l.prefix, err)
+	}
+	err = l.bucket.Put(ctx, Key(l.prefix, number), bytes.NewReader(object), storage.PutOptions{IfAbsent: true, ContentType: "application/json"})
+	if err != nil { // what won tells whose answer was lost
+		won, rerr := l.read(ctx, number)
 		switch {
-		case rerr == nil && bytes.Equal(won, body):
-		case rerr == nil:
+		case rerr == nil && won.ID == id:
+		case rerr == nil, errors.Is(err, storage.ErrExists) && errors.Is(rerr, storage.ErrNotFound): // the latter was trimmed
 			return Entry{}, fmt.Errorf("append to %q: %w", l.prefix, ErrLost)
 		case errors.Is(err, storage.ErrExists):
 			return Entry{}, fmt.Errorf("append to %q: read what won: %w", l.prefix, rerr)
@@ -106,19 +135,30 @@ func (l *Ledger) Append(ctx context.Context, after int64, body []byte) (Entry, e
 			return Entry{}, fmt.Errorf("append to %q: %w", l.prefix, err)
 		}
 	}
-	// A writer that was away for long may fill a number that was trimmed.
-	highest, err := l.highest(ctx, number)
-	if err != nil {
-		return Entry{}, err
+	if err := l.inForce(ctx, number, id); err != nil {
+		return Entry{}, fmt.Errorf("append to %q: %w", l.prefix, err)
 	}
-	if highest > number {
-		return Entry{}, fmt.Errorf("append to %q: %w", l.prefix, ErrLost)
-	}
-	return Entry{number, body}, nil
+	return Entry{number, id, body}, nil
 }
 
-// Trim removes the entries that are keep or more behind the one in force.
-func (l *Ledger) Trim(ctx context.Context, newest, keep int64) error {
+// inForce returns ErrLost if an entry that was just written never was in force:
+// a writer that was away for long may fill a number that was trimmed. Of an
+// entry that was in force, the next one says so.
+func (l *Ledger) inForce(ctx context.Context, number int64, id string) error {
+	highest, err := l.highest(ctx, number)
+	if err != nil || highest <= number {
+		return err
+	}
+	next, err := l.read(ctx, number+1)
+	if errors.Is(err, storage.ErrNotFound) || err == nil && next.After != id {
+		return ErrLost
+	}
+	return err
+}
+
+// Trim removes the entries that are keep or more behind the one in force and,
+// unless it is zero, older than the given time.
+func (l *Ledger) Trim(ctx context.Context, newest, keep int64, before time.Time) error {
 	for info, err := range l.bucket.List(ctx, l.prefix, "") {
 		if err != nil {
 			return err
@@ -127,7 +167,7 @@ func (l *Ledger) Trim(ctx context.Context, newest, keep int64) error {
 		if !ok {
 			continue
 		}
-		if n > newest-keep {
+		if n > newest-keep || !before.IsZero() && !info.ModTime.Before(before) {
 			return nil
 		}
 		if err := l.bucket.Delete(ctx, info.Key); err != nil {

@@ -1,10 +1,13 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"delenda/sharing/ledger"
 	"delenda/storage"
@@ -21,11 +24,11 @@ func TestTheHighestEntryIsInForce(t *testing.T) {
 		t.Fatalf("an empty ledger has entry %d, %v", entry.Number, err)
 	}
 	for i := range 5 {
-		if entry, err = l.Append(t.Context(), entry.Number, fmt.Append(nil, i)); err != nil {
+		if entry, err = l.Append(t.Context(), entry, fmt.Append(nil, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Trim(t.Context(), entry.Number, 2); err != nil {
+	if err := l.Trim(t.Context(), entry.Number, 2, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -58,7 +61,7 @@ func TestOfManyWritersOneWinsEachNumber(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				entry, err := l.Append(t.Context(), known.Number, fmt.Appendf(nil, "%d/%d", w, i))
+				entry, err := l.Append(t.Context(), known, fmt.Appendf(nil, "[%d,%d]", w, i))
 				if errors.Is(err, ledger.ErrLost) {
 					continue
 				}
@@ -69,7 +72,7 @@ func TestOfManyWritersOneWinsEachNumber(t *testing.T) {
 				mu.Lock()
 				won[entry.Number]++
 				mu.Unlock()
-				if err := l.Trim(t.Context(), entry.Number, 3); err != nil {
+				if err := l.Trim(t.Context(), entry.Number, 3, time.Time{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -88,12 +91,52 @@ func TestAnAppendWhoseAnswerWasLostIsFoundAgain(t *testing.T) {
 	b := bucket.NewMemory()
 	f := fault.Wrap(b)
 	f.ArmMatch(fault.Tear, 1, func(o fault.Op) bool { return o.Name == "put-if-absent" })
-	entry, err := ledger.New(f, "x/").Append(t.Context(), 0, []byte("mine"))
+	entry, err := ledger.New(f, "x/").Append(t.Context(), ledger.Entry{}, []byte("1"))
 	if err != nil || entry.Number != 1 || !f.Struck() {
 		t.Errorf("entry %d, %v", entry.Number, err)
 	}
-	if _, err := ledger.New(b, "x/").Append(t.Context(), 0, []byte("theirs")); !errors.Is(err, ledger.ErrLost) {
+	if _, err := ledger.New(b, "x/").Append(t.Context(), ledger.Entry{}, []byte("2")); !errors.Is(err, ledger.ErrLost) {
 		t.Errorf("got %v, want lost", err)
+	}
+}
+
+// A writer that won learns so, also when others have gone on before it looked:
+// a change that was made must not be made again.
+func TestAWriterThatWonIsToldSoWhenOthersHaveGoneOn(t *testing.T) {
+	t.Parallel()
+	b := bucket.NewMemory()
+	f := fault.Wrap(b)
+	f.Before(func(ctx context.Context, o fault.Op) {
+		if o.Name != "list" {
+			return
+		}
+		l := ledger.New(b, "x/")
+		for range 2 { // after the put, before the look
+			known, err := l.Newest(ctx, ledger.Entry{})
+			if err == nil {
+				_, err = l.Append(ctx, known, []byte("2"))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	entry, err := ledger.New(f, "x/").Append(t.Context(), ledger.Entry{}, []byte("1"))
+	if err != nil || entry.Number != 1 {
+		t.Errorf("entry %d, %v", entry.Number, err)
+	}
+}
+
+func TestAnEntryThatIsNoneIsCorrupt(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", "{", "{}", `{"id":"a"}`, `{"id":1,"value":2}`} {
+		b := bucket.NewMemory()
+		if err := b.Put(t.Context(), ledger.Key("x/", 1), strings.NewReader(body), storage.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ledger.New(b, "x/").Newest(t.Context(), ledger.Entry{}); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%q: %v", body, err)
+		}
 	}
 }
 
@@ -101,15 +144,20 @@ func TestATrimmedNumberIsNotWon(t *testing.T) {
 	t.Parallel()
 	b := bucket.NewMemory()
 	l := ledger.New(b, "x/")
+	var first, last ledger.Entry
 	for n := range int64(4) {
-		if _, err := l.Append(t.Context(), n, fmt.Append(nil, n)); err != nil {
+		entry, err := l.Append(t.Context(), last, fmt.Append(nil, n))
+		if err != nil {
 			t.Fatal(err)
 		}
+		if last = entry; n == 0 {
+			first = entry
+		}
 	}
-	if err := l.Trim(t.Context(), 4, 1); err != nil {
+	if err := l.Trim(t.Context(), 4, 1, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Append(t.Context(), 1, []byte("late")); !errors.Is(err, ledger.ErrLost) {
+	if _, err := l.Append(t.Context(), first, []byte("9")); !errors.Is(err, ledger.ErrLost) {
 		t.Errorf("got %v, want lost", err)
 	}
 	if e, err := l.Newest(t.Context(), ledger.Entry{}); err != nil || e.Number != 4 {
@@ -119,7 +167,7 @@ func TestATrimmedNumberIsNotWon(t *testing.T) {
 
 func TestAnOversizedEntryIsRefused(t *testing.T) {
 	t.Parallel()
-	if _, err := ledger.New(bucket.NewMemory(), "x/").Append(t.Context(), 0, make([]byte, ledger.MaxEntryBytes+1)); !errors.Is(err, storage.ErrTooLarge) {
+	if _, err := ledger.New(bucket.NewMemory(), "x/").Append(t.Context(), ledger.Entry{}, make([]byte, ledger.MaxEntryBytes+1)); !errors.Is(err, storage.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 }

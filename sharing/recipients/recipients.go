@@ -35,6 +35,8 @@ const (
 	tokenPrefix = "delenda_"
 	idBytes     = 8
 	secretBytes = 32
+
+	keepRecords = 16 // of a recipient
 )
 
 // ErrUnknown tells that no recipient, or no token of the recipient, has this name.
@@ -49,7 +51,6 @@ type Recipient struct {
 	Tokens    []Token   `json:"tokens"`
 	Shares    []string  `json:"shares"` // lower case, sorted, unique
 	Removed   bool      `json:"removed,omitempty"`
-	Change    string    `json:"change"` // random: tells apart two writers of one number
 }
 
 // Token is what is kept of a bearer token.
@@ -190,55 +191,56 @@ func (d *Directory) newer(ctx context.Context, known map[string]record) (map[str
 	for name, number := range newest {
 		rec, ok := known[name]
 		if !ok || rec.number < number {
-			r, n, err := d.read(ctx, name)
+			r, entry, err := d.read(ctx, name)
 			if err != nil {
 				return nil, err
 			}
-			rec = record{n, r}
+			rec = record{entry.Number, r}
 		}
 		records[name] = rec
 	}
 	return records, nil
 }
 
-func (d *Directory) read(ctx context.Context, name string) (Recipient, int64, error) {
+func (d *Directory) read(ctx context.Context, name string) (Recipient, ledger.Entry, error) {
 	entry, err := ledger.New(d.state, prefix+name+"/").Newest(ctx, ledger.Entry{})
 	if err != nil {
-		return Recipient{}, 0, fmt.Errorf("read recipient: %w", err)
+		return Recipient{}, ledger.Entry{}, fmt.Errorf("read recipient: %w", err)
 	}
 	var r Recipient
 	if entry.Number > 0 {
 		if err := json.Unmarshal(entry.Body, &r); err != nil {
-			return Recipient{}, 0, &storage.CorruptError{Key: ledger.Key(prefix+name+"/", entry.Number), Offset: -1, Field: "recipient", Reason: "not the JSON of a recipient"}
+			return Recipient{}, ledger.Entry{}, &storage.CorruptError{Key: ledger.Key(prefix+name+"/", entry.Number), Offset: -1, Field: "recipient", Reason: "not the JSON of a recipient"}
 		}
 	}
-	return r, entry.Number, nil
+	return r, entry, nil
 }
 
 // change applies fn to the newest record until no other writer interferes.
 func (d *Directory) change(ctx context.Context, name string, fn func(*Recipient) error) error {
 	records := ledger.New(d.state, prefix+name+"/")
 	for {
-		r, number, err := d.read(ctx, name)
+		r, newest, err := d.read(ctx, name)
 		if err != nil {
 			return err
 		}
 		if err := fn(&r); err != nil {
 			return err
 		}
-		r.Name, r.Change = name, random(idBytes)
+		r.Name = name
 		body, err := json.Marshal(r)
 		if err != nil {
 			return err
 		}
-		entry, err := records.Append(ctx, number, body)
+		entry, err := records.Append(ctx, newest, body)
 		if errors.Is(err, ledger.ErrLost) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		return records.Trim(ctx, entry.Number, 2)
+		_ = records.Trim(ctx, entry.Number, keepRecords, time.Time{}) // what stays goes with the next change
+		return nil
 	}
 }
 

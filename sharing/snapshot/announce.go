@@ -39,7 +39,7 @@ func (s *Store) announce(ctx context.Context, ref Ref) error {
 	if head.Sequence <= a.head.Sequence {
 		return nil
 	}
-	if s.o.Feed != nil && fed != head.Writer {
+	if s.o.Feed != nil && fed != head.Entry {
 		value, err := json.Marshal(head)
 		if err != nil {
 			return fmt.Errorf("announce %s: %w", ref.Key(), err)

@@ -2,8 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +31,8 @@ var (
 // Head is what a shared table serves. Version and floors never sink from one
 // head to the next.
 type Head struct {
-	Sequence int64           `json:"-"` // its number in the ledger; 0: none yet
+	Sequence int64           `json:"-"`               // its number in the ledger; 0: none yet
+	Entry    string          `json:"entry,omitempty"` // its id in the ledger, in the feed only
 	TableID  string          `json:"table_id"`
 	Version  storage.Version `json:"version"`
 	// HideFloor is the version of the newest erasure's delete commit: nothing
@@ -44,7 +43,6 @@ type Head struct {
 	Manifest   string            `json:"manifest"` // key of the manifest's info object
 	Reason     events.ChangeKind `json:"reason"`   // what made it different from the one before
 	At         time.Time         `json:"at"`
-	Writer     string            `json:"writer"` // random: tells apart two writers of one number
 }
 
 var noHead = Head{Version: storage.NoVersion, HideFloor: storage.NoVersion, PurgeFloor: storage.NoVersion}
@@ -62,14 +60,14 @@ func decodeHead(key string, e ledger.Entry) (Head, error) {
 	if err := json.Unmarshal(e.Body, &h); err != nil {
 		return Head{}, &storage.CorruptError{Key: ledger.Key(headPrefix+key+"/", e.Number), Offset: -1, Field: "head", Reason: "not the JSON of a head"}
 	}
-	h.Sequence = e.Number
+	h.Sequence, h.Entry = e.Number, e.ID
 	return h, nil
 }
 
 // read returns the head in force of a shared table.
 func (h *Heads) read(ctx context.Context, t *tableHead) (Head, error) {
 	known := t.known()
-	entry, err := t.ledger.Newest(ctx, ledger.Entry{Number: known.Sequence})
+	entry, err := t.ledger.Newest(ctx, ledger.Entry{Number: known.Sequence, ID: known.Entry})
 	if err != nil {
 		return Head{}, err
 	}
@@ -104,22 +102,20 @@ func (h *Heads) Advance(ctx context.Context, key string, next func(prev Head) (H
 		if head.Version < prev.Version || head.HideFloor < prev.HideFloor || head.PurgeFloor < prev.PurgeFloor {
 			return Head{}, fmt.Errorf("advance head of %s from version %d to %d: %w", key, prev.Version, head.Version, ErrWentBack)
 		}
-		unique := make([]byte, 8)
-		_, _ = rand.Read(unique) // never fails
-		head.Writer = hex.EncodeToString(unique)
+		head.Entry = ""
 		body, err := json.Marshal(head)
 		if err != nil {
 			return Head{}, fmt.Errorf("advance head of %s: %w", key, err)
 		}
 		started = h.now()
-		entry, err := t.ledger.Append(ctx, prev.Sequence, body)
+		entry, err := t.ledger.Append(ctx, ledger.Entry{Number: prev.Sequence, ID: prev.Entry}, body)
 		if errors.Is(err, ledger.ErrLost) {
 			continue
 		}
 		if err != nil {
 			return Head{}, fmt.Errorf("advance head of %s: %w", key, err)
 		}
-		head.Sequence = entry.Number
+		head.Sequence, head.Entry = entry.Number, entry.ID
 		h.adopt(t, head, started, 0)
 		return head, nil
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -59,7 +60,7 @@ type tableHead struct {
 	confirmedAt time.Time // head was in force at this moment
 	alarms      uint64    // changes that the feed told of
 	cleared     uint64    // how many of them the ledger was read after
-	fed         string    // writer of the head that the feed showed last
+	fed         string    // entry of the head that the feed showed last
 	next        *confirmation
 
 	turn chan struct{} // holds one token: who has it reads the ledger
@@ -267,12 +268,13 @@ func (h *Heads) alarm(key string, value []byte) *tableHead {
 	if t == nil {
 		return nil
 	}
-	head, err := decodeHead(key, ledger.Entry{Number: 1, Body: value})
+	var head Head
+	err := json.Unmarshal(value, &head) // what is no head alarms too
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.alarms++
 	if err == nil {
-		t.fed = head.Writer
+		t.fed = head.Entry
 	}
 	return t
 }

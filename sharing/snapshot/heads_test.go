@@ -213,7 +213,7 @@ func TestAReplicaThatWasAwayForLongDoesNotWinWithATrimmedNumber(t *testing.T) {
 		if asked++; asked == 1 { // in between, others go on and tidy up
 			for v := storage.Version(2); v < 10; v++ {
 				head := advance(t, other, v, v-1)
-				if err := other.tables[refKey].ledger.Trim(t.Context(), head.Sequence, 1); err != nil {
+				if err := other.tables[refKey].ledger.Trim(t.Context(), head.Sequence, 1, time.Time{}); err != nil {
 					t.Error(err)
 				}
 			}

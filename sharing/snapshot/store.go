@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	spareManifests   = 32        // in memory, beside those that are served
-	keepHeads        = 3         // numbers that stay behind the head
+	spareManifests   = 32 // in memory, beside those that are served
+	keepHeads        = 3  // numbers that stay behind the head
+	keepHeadsFor     = 5 * time.Minute
 	keepManifests    = time.Hour // for answers and refreshes that are under way
 	refreshAtOnce    = 4         // tables
 	refreshesTimeout = 30 * time.Minute
@@ -325,7 +326,7 @@ func (s *Store) next(ctx context.Context, st *sourceState, manifest *Manifest, s
 // tidy removes what no one needs any more; what it cannot remove stays until
 // the next time.
 func (s *Store) tidy(ctx context.Context, ref Ref, head Head) {
-	if err := s.heads.tables[ref.Key()].ledger.Trim(ctx, head.Sequence, keepHeads); err != nil && ctx.Err() == nil {
+	if err := s.heads.tables[ref.Key()].ledger.Trim(ctx, head.Sequence, keepHeads, s.o.Now().Add(-keepHeadsFor)); err != nil && ctx.Err() == nil {
 		s.o.Logger.WarnContext(ctx, "old heads not removed", slog.String("table", ref.Key()), slog.Any("error", err))
 	}
 	below := head.Version
