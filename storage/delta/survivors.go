@@ -1,18 +1,15 @@
 package delta
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/apache/arrow-go/v18/parquet/schema"
 
 	"delenda/storage"
 	"delenda/storage/deletion"
@@ -33,11 +30,7 @@ func (t *Table) survivors(ctx context.Context, d *identity, h *hit, hidden *dele
 		if err != nil {
 			return nil, err
 		}
-		var b bounds
-		err = arrowfile.Guard(h.key, func() (err error) {
-			b, err = columnBounds(ctx, r, d.mode, &c.boundColumn, hidden)
-			return err
-		})
+		b, err := columnBounds(ctx, r, d.mode, &c.boundColumn, hidden)
 		if cerr := r.Close(); err == nil {
 			err = cerr
 		}
@@ -54,43 +47,27 @@ func (t *Table) survivors(ctx context.Context, d *identity, h *hit, hidden *dele
 
 // columnBounds reads one column and returns the bounds of its rows that are not
 // in hidden. A column that the file lacks has none.
-func columnBounds(ctx context.Context, r *file.Reader, mode log.MappingMode, c *boundColumn, hidden *deletion.Set) (bounds, error) {
-	leaf := leafIndex(r, mode, c)
+func columnBounds(ctx context.Context, r *arrowfile.File, mode log.MappingMode, c *boundColumn, hidden *deletion.Set) (bounds, error) {
+	leaf := leafIndex(r.Reader, mode, c)
 	if leaf < 0 {
 		return bounds{}, nil
 	}
-	unsupported := storage.Refuse("clustering_statistics", "column %s is an identity and a clustering column of a type whose statistics cannot be computed", c.Name)
-	if r.MetaData().Schema.Column(leaf).PhysicalType() == parquet.Types.Int96 {
-		return bounds{}, unsupported
-	}
-	fr, err := pqarrow.NewFileReader(r, pqarrow.ArrowReadProperties{BatchSize: 16 << 10}, memory.DefaultAllocator)
-	if err != nil {
-		return bounds{}, err
-	}
-	rr, err := fr.GetRecordReader(ctx, []int{leaf}, nil)
-	if err != nil {
-		return bounds{}, err
-	}
-	defer rr.Release()
 	acc := accumulator{}
-	row := int64(0)
-	for rr.Next() {
-		col := rr.RecordBatch().Column(0)
-		for {
-			st, ok := col.(*array.Struct)
-			if !ok {
-				break
-			}
-			col = st.Field(0)
-		}
-		for i := range col.Len() {
-			if !hidden.Contains(row) && col.IsValid(i) && !acc.add(col, i) {
-				return bounds{}, unsupported
-			}
-			row++
-		}
+	if d := r.MetaData().Schema.Column(leaf); d.MaxRepetitionLevel() > 0 || !acc.supports(d) {
+		return bounds{}, storage.Refuse("clustering_statistics",
+			"column %s is an identity and a clustering column of a type whose statistics cannot be computed", c.Name)
 	}
-	return acc.bounds(), rr.Err()
+	err := r.EachRow(ctx, []int{leaf}, func(row int64, cols []*arrowfile.Column) error {
+		if v := cols[0]; v.Valid(0) && !hidden.Contains(row) {
+			if acc.text {
+				acc.addText(v.Text(0), v.Text(0))
+			} else {
+				acc.addInt(v.Int(0), v.Int(0))
+			}
+		}
+		return nil
+	})
+	return acc.bounds(), err
 }
 
 // leafIndex finds a column in an arrow-go file, or -1.
@@ -117,72 +94,66 @@ func leafIndex(r *file.Reader, mode log.MappingMode, c *boundColumn) int {
 }
 
 // accumulator keeps the smallest and the largest value of one column: numbers,
-// or bytes.
+// or text.
 type accumulator struct {
-	any      bool
-	min, max int64
-	bmin     []byte
-	bmax     []byte
-	render   func(n int64) json.RawMessage
-	text     bool
+	any        bool
+	text       bool
+	min, max   int64
+	tmin, tmax string
+	render     func(n int64) json.RawMessage
 }
 
-// add takes a value; false if the type is not one of those that bounds are
-// computed for.
-func (a *accumulator) add(col arrow.Array, i int) bool {
-	number := func(n int64) bool {
-		if !a.any || n < a.min {
-			a.min = n
-		}
-		if !a.any || n > a.max {
-			a.max = n
-		}
-		a.any = true
-		return true
-	}
-	plain := func(n int64) json.RawMessage { return strconv.AppendInt(nil, n, 10) }
-	switch c := col.(type) {
-	case *array.Int8:
-		a.render = plain
-		return number(int64(c.Value(i)))
-	case *array.Int16:
-		a.render = plain
-		return number(int64(c.Value(i)))
-	case *array.Int32:
-		a.render = plain
-		return number(int64(c.Value(i)))
-	case *array.Int64:
-		a.render = plain
-		return number(c.Value(i))
-	case *array.Date32:
-		a.render = func(n int64) json.RawMessage {
-			return quote(arrow.Date32(n).ToTime().Format("2006-01-02")) //nolint:gosec // it was a Date32
-		}
-		return number(int64(c.Value(i)))
-	case *array.Timestamp:
-		t, _ := c.DataType().(*arrow.TimestampType)
-		layout := "2006-01-02T15:04:05.000000"
-		if t.TimeZone != "" {
-			layout += "Z"
-		}
-		a.render = func(n int64) json.RawMessage {
-			return quote(arrow.Timestamp(n).ToTime(t.Unit).UTC().Format(layout))
-		}
-		return number(int64(c.Value(i)))
-	case *array.String:
-		a.text = true
-		v := []byte(c.Value(i))
-		if !a.any || bytes.Compare(v, a.bmin) < 0 {
-			a.bmin = v
-		}
-		if !a.any || bytes.Compare(v, a.bmax) > 0 {
-			a.bmax = v
-		}
-		a.any = true
-		return true
+// supports prepares for a column; false if its type is not one of those that
+// bounds are computed for.
+func (a *accumulator) supports(d *schema.Column) bool {
+	switch d.PhysicalType() {
+	case parquet.Types.ByteArray:
+		_, a.text = d.LogicalType().(schema.StringLogicalType)
+		return a.text
+	case parquet.Types.Int32, parquet.Types.Int64:
 	default:
 		return false
 	}
+	switch l := d.LogicalType().(type) {
+	case schema.NoLogicalType, schema.IntLogicalType:
+		a.render = func(n int64) json.RawMessage { return strconv.AppendInt(nil, n, 10) }
+	case schema.DateLogicalType:
+		a.render = func(n int64) json.RawMessage {
+			return quote(time.Unix(0, 0).UTC().AddDate(0, 0, int(n)).Format(time.DateOnly))
+		}
+	case schema.TimestampLogicalType:
+		if l.TimeUnit() != schema.TimeUnitMicros {
+			return false
+		}
+		layout := "2006-01-02T15:04:05.000000"
+		if l.IsAdjustedToUTC() {
+			layout += "Z"
+		}
+		a.render = func(n int64) json.RawMessage { return quote(time.UnixMicro(n).UTC().Format(layout)) }
+	default:
+		return false
+	}
+	return true
+}
+
+func (a *accumulator) addInt(low, high int64) {
+	if !a.any || low < a.min {
+		a.min = low
+	}
+	if !a.any || high > a.max {
+		a.max = high
+	}
+	a.any = true
+}
+
+func (a *accumulator) addText(low, high string) {
+	if !a.any || low < a.tmin {
+		a.tmin = low
+	}
+	if !a.any || high > a.tmax {
+		a.tmax = high
+	}
+	a.any = true
 }
 
 func (a *accumulator) bounds() bounds {
@@ -190,7 +161,7 @@ func (a *accumulator) bounds() bounds {
 	case !a.any:
 		return bounds{}
 	case a.text:
-		return bounds{min: quote(shorten(string(a.bmin), "")), max: quote(shorten(string(a.bmax), "\U0010ffff"))}
+		return bounds{min: quote(shorten(a.tmin, "")), max: quote(shorten(a.tmax, "\U0010ffff"))}
 	default:
 		return bounds{min: a.render(a.min), max: a.render(a.max)}
 	}

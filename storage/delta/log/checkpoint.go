@@ -3,24 +3,19 @@ package log
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"net/url"
 	"strings"
 
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"delenda/storage"
 	"delenda/storage/delta/internal/arrowfile"
 )
 
 const (
-	checkpointBatch = 4096 // rows decoded at once
+	checkpointBatch = 4096 // rows encoded at once
 	maxSidecars     = 1_000_000
 )
 
@@ -153,57 +148,41 @@ func readParquet(ctx context.Context, b storage.Bucket, info storage.Info, kinds
 			return
 		}
 		defer func() { _ = r.Close() }()
-		cols := leaves(r, kinds)
-		if len(cols) == 0 {
-			return
-		}
-		var rr pqarrow.RecordReader
-		err = arrowfile.Guard(info.Key, func() error {
-			fr, err := pqarrow.NewFileReader(r, pqarrow.ArrowReadProperties{BatchSize: checkpointBatch}, memory.DefaultAllocator)
-			if err != nil {
-				return err
-			}
-			rr, err = fr.GetRecordReader(ctx, cols, nil)
-			return err
-		})
-		if err != nil {
+		var cols []int
+		if err := arrowfile.Guard(info.Key, func() error { cols = leaves(r.Reader, kinds); return nil }); err != nil {
 			yield(nil, err)
 			return
 		}
-		defer rr.Release()
-		row := int64(0)
-		for {
-			var batch []Action
-			more := false
-			err := arrowfile.Guard(info.Key, func() error {
-				if more = rr.Next(); !more {
-					return rr.Err()
-				}
-				var err error
-				batch, err = decodeBatch(rr.RecordBatch(), info.Key, row)
-				row += rr.RecordBatch().NumRows()
-				return err
-			})
-			if err != nil {
-				yield(nil, err)
-				return
+		if len(cols) == 0 {
+			return
+		}
+		var d *rowDecoder
+		err = r.EachRow(ctx, cols, func(row int64, cols []*arrowfile.Column) error {
+			if d == nil {
+				d = newRowDecoder(kinds, cols)
 			}
-			if !more {
-				return
+			a, err := d.row()
+			if err == nil && a != nil {
+				err = a.validate()
 			}
-			for i := range batch {
-				if !yield(&batch[i], nil) {
-					return
-				}
+			var corrupt *storage.CorruptError
+			if errors.As(err, &corrupt) {
+				corrupt.Key, corrupt.Offset = info.Key, row
 			}
+			if err == nil && a != nil && !yield(a, nil) {
+				err = errStop
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(nil, err)
 		}
 	}
 }
 
 // leaves picks the leaf columns of the action kinds. Parsed partition values
 // are left out, they repeat the text form; parsed statistics are read only if
-// some row lacks the JSON form, and never where a timestamp is INT96, which
-// Arrow cannot always represent.
+// some row lacks the JSON form, and never where a value is a list or INT96.
 func leaves(r *file.Reader, kinds []string) []int {
 	sc := r.MetaData().Schema
 	parsed := statsNeeded(r)
@@ -221,7 +200,7 @@ func leaves(r *file.Reader, kinds []string) []int {
 		if len(path) > 1 {
 			switch path[1] {
 			case "stats_parsed":
-				if !parsed || len(path) > 40 {
+				if !parsed || len(path) > maxDepth || c.MaxRepetitionLevel() > 0 {
 					continue
 				}
 			case "partitionValues_parsed", "extendedFileMetadata_parsed":
@@ -260,37 +239,4 @@ func statsNeeded(r *file.Reader) bool {
 		}
 	}
 	return false
-}
-
-// decodeBatch turns rows into actions; rows with none of the columns read are
-// left out.
-func decodeBatch(rec arrow.RecordBatch, key string, first int64) ([]Action, error) {
-	var out []Action
-	for c, f := range rec.Schema().Fields() {
-		st, ok := rec.Column(c).(*array.Struct)
-		if !ok {
-			return nil, fmt.Errorf("decode %s: %w", key, &storage.CorruptError{Key: key, Offset: -1, Field: f.Name, Reason: "not a struct column"})
-		}
-		d := newDecoder(st)
-		for i := range st.Len() {
-			if st.IsNull(i) {
-				continue
-			}
-			a, err := d.action(f.Name, i)
-			if err == nil && a != nil {
-				err = a.validate()
-			}
-			if err != nil {
-				var corrupt *storage.CorruptError
-				if errors.As(err, &corrupt) {
-					corrupt.Key, corrupt.Offset = key, first+int64(i)
-				}
-				return nil, err
-			}
-			if a != nil {
-				out = append(out, *a)
-			}
-		}
-	}
-	return out, nil
 }

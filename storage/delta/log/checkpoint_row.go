@@ -1,258 +1,288 @@
 package log
 
 import (
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/parquet"
 
 	"delenda/storage"
 	"delenda/storage/deletion"
+	"delenda/storage/delta/internal/arrowfile"
 )
 
-// decoder reads the members of one action column of a checkpoint. Missing
-// members read as null.
-type decoder struct {
-	st    *array.Struct
-	cols  map[string]arrow.Array
-	dv    *decoder // deletionVector
-	fmt   *decoder // format
-	stats *array.Struct
-	err   error // the first member of an unexpected type
+// rowDecoder makes an action of the row that a checkpoint's columns stand on.
+// A column that is missing reads as null.
+type rowDecoder struct {
+	kinds []kindDecoder
+	err   error // the first column of an unexpected type
 }
 
-func newDecoder(st *array.Struct) *decoder {
-	d := &decoder{st: st, cols: map[string]arrow.Array{}}
-	t, _ := st.DataType().(*arrow.StructType)
-	for i, f := range t.Fields() {
-		d.cols[f.Name] = st.Field(i)
+// kindDecoder holds the columns of one action kind.
+type kindDecoder struct {
+	kind   string
+	marker *arrowfile.Column            // tells whether the action is there
+	cols   map[string]*arrowfile.Column // by path below the kind
+	stats  *statsNode                   // of stats_parsed; nil without
+	groups map[string]group             // by path: lists and maps
+}
+
+// markers are members that each action of a kind has.
+var markers = map[string]string{
+	"protocol": "minReaderVersion", "metaData": "id", "txn": "appId", "domainMetadata": "domain", "sidecar": "path", "add": "path", "remove": "path",
+}
+
+func newRowDecoder(kinds []string, cols []*arrowfile.Column) *rowDecoder {
+	d := &rowDecoder{}
+	for _, kind := range kinds {
+		k := kindDecoder{kind: kind, cols: map[string]*arrowfile.Column{}, groups: map[string]group{}}
+		for _, c := range cols {
+			if c.Path[0] != kind || len(c.Path) < 2 {
+				continue
+			}
+			if c.Path[1] == "stats_parsed" {
+				k.stats = k.stats.insert(c, 2)
+				continue
+			}
+			k.cols[strings.Join(c.Path[1:], ".")] = c
+		}
+		if k.marker = k.cols[markers[kind]]; k.marker == nil {
+			for _, c := range k.cols {
+				k.marker = c // the action will be found to lack its marker
+				break
+			}
+		}
+		if k.marker != nil {
+			d.kinds = append(d.kinds, k)
+		}
 	}
-	if s, ok := d.cols["deletionVector"].(*array.Struct); ok {
-		d.dv = newDecoder(s)
-	}
-	if s, ok := d.cols["format"].(*array.Struct); ok {
-		d.fmt = newDecoder(s)
-	}
-	d.stats, _ = d.cols["stats_parsed"].(*array.Struct)
 	return d
 }
 
-// action decodes row i of a column of the given kind.
-func (d *decoder) action(kind string, i int) (*Action, error) {
-	a := &Action{}
-	switch kind {
-	case "protocol":
-		a.Protocol = &Protocol{
-			MinReaderVersion: int32(d.int(i, "minReaderVersion")), //nolint:gosec // validated after
-			MinWriterVersion: int32(d.int(i, "minWriterVersion")), //nolint:gosec // validated after
-			ReaderFeatures:   d.list(i, "readerFeatures"),
-			WriterFeatures:   d.list(i, "writerFeatures"),
+// row returns the row's action, nil if it is of another kind.
+func (d *rowDecoder) row() (*Action, error) {
+	for i := range d.kinds {
+		k := &d.kinds[i]
+		if k.marker.Def(0) < k.marker.Level(1) || k.marker.Level(1) == 0 && !k.marker.Valid(0) {
+			continue
 		}
-	case "metaData":
-		a.Metadata = &Metadata{
-			ID: d.text(i, "id"), Name: d.optText(i, "name"), Description: d.optText(i, "description"),
-			SchemaString: d.text(i, "schemaString"), PartitionColumns: d.list(i, "partitionColumns"),
-			CreatedTime: d.optInt(i, "createdTime"), Configuration: plain(d.textMap(i, "configuration")),
+		a := d.action(k)
+		if d.err != nil {
+			return nil, d.err
 		}
-		if a.Metadata.PartitionColumns == nil {
-			a.Metadata.PartitionColumns = []string{}
-		}
-		if d.fmt != nil && d.fmt.st.IsValid(i) {
-			a.Metadata.Format = FileFormat{Provider: d.fmt.text(i, "provider"), Options: plain(d.fmt.textMap(i, "options"))}
-		}
-	case "txn":
-		a.Txn = &Txn{AppID: d.text(i, "appId"), Version: d.int(i, "version"), LastUpdated: d.optInt(i, "lastUpdated")}
-	case "domainMetadata":
-		a.DomainMetadata = &DomainMetadata{Domain: d.text(i, "domain"), Configuration: d.text(i, "configuration"), Removed: d.bool(i, "removed")}
-	case "sidecar":
-		a.Sidecar = &Sidecar{Path: d.text(i, "path"), SizeBytes: d.int(i, "sizeInBytes")}
-	case "add":
-		a.Add = d.add(i)
-	case "remove":
-		a.Remove = &Remove{
-			Path: d.text(i, "path"), DeletionTimestamp: d.int(i, "deletionTimestamp"), DataChange: d.bool(i, "dataChange"),
-			ExtendedFileMetadata: d.bool(i, "extendedFileMetadata"), PartitionValues: d.textMap(i, "partitionValues"),
-			SizeBytes: d.optInt(i, "size"), Tags: d.textMap(i, "tags"), DeletionVector: d.vector(i),
-			BaseRowID: d.optInt(i, "baseRowId"), DefaultRowCommitVersion: d.optInt(i, "defaultRowCommitVersion"),
-		}
-	default:
-		return nil, nil //nolint:nilnil // an unknown action is not an error and not an action
+		return a, nil
 	}
-	if d.err == nil && d.dv != nil {
-		d.err = d.dv.err
-	}
-	if d.err == nil && d.fmt != nil {
-		d.err = d.fmt.err
-	}
-	return a, d.err
+	return nil, nil //nolint:nilnil // an unknown action is not an error and not an action
 }
 
-func (d *decoder) add(i int) *Add {
-	a := &Add{
-		Path: d.text(i, "path"), PartitionValues: d.textMap(i, "partitionValues"), SizeBytes: d.int(i, "size"),
-		ModificationTime: d.int(i, "modificationTime"), DataChange: d.bool(i, "dataChange"), Stats: d.text(i, "stats"),
-		Tags: d.textMap(i, "tags"), DeletionVector: d.vector(i), BaseRowID: d.optInt(i, "baseRowId"),
-		DefaultRowCommitVersion: d.optInt(i, "defaultRowCommitVersion"), ClusteringProvider: d.optText(i, "clusteringProvider"),
+func (d *rowDecoder) action(k *kindDecoder) *Action {
+	switch k.kind {
+	case "protocol":
+		return &Action{Protocol: &Protocol{
+			MinReaderVersion: d.int32(k, "minReaderVersion"), MinWriterVersion: d.int32(k, "minWriterVersion"),
+			ReaderFeatures: d.list(k, "readerFeatures"), WriterFeatures: d.list(k, "writerFeatures"),
+		}}
+	case "metaData":
+		m := &Metadata{
+			ID: d.text(k, "id"), Name: d.optText(k, "name"), Description: d.optText(k, "description"),
+			SchemaString: d.text(k, "schemaString"), PartitionColumns: d.list(k, "partitionColumns"),
+			CreatedTime: d.optInt(k, "createdTime"), Configuration: plain(d.textMap(k, "configuration")),
+			Format: FileFormat{Provider: d.text(k, "format.provider"), Options: plain(d.textMap(k, "format.options"))},
+		}
+		if m.PartitionColumns == nil {
+			m.PartitionColumns = []string{}
+		}
+		return &Action{Metadata: m}
+	case "txn":
+		return &Action{Txn: &Txn{AppID: d.text(k, "appId"), Version: d.int(k, "version"), LastUpdated: d.optInt(k, "lastUpdated")}}
+	case "domainMetadata":
+		return &Action{DomainMetadata: &DomainMetadata{Domain: d.text(k, "domain"), Configuration: d.text(k, "configuration"), Removed: d.bool(k, "removed")}}
+	case "sidecar":
+		return &Action{Sidecar: &Sidecar{Path: d.text(k, "path"), SizeBytes: d.int(k, "sizeInBytes")}}
+	case "add":
+		return &Action{Add: d.add(k)}
+	default:
+		return &Action{Remove: &Remove{
+			Path: d.text(k, "path"), DeletionTimestamp: d.int(k, "deletionTimestamp"), DataChange: d.bool(k, "dataChange"),
+			ExtendedFileMetadata: d.bool(k, "extendedFileMetadata"), PartitionValues: d.textMap(k, "partitionValues"),
+			SizeBytes: d.optInt(k, "size"), Tags: d.textMap(k, "tags"), DeletionVector: d.vector(k),
+			BaseRowID: d.optInt(k, "baseRowId"), DefaultRowCommitVersion: d.optInt(k, "defaultRowCommitVersion"),
+		}}
 	}
-	if a.Stats == "" && d.stats != nil && d.stats.IsValid(i) {
-		a.Stats = renderStats(d.stats, i)
+}
+
+func (d *rowDecoder) add(k *kindDecoder) *Add {
+	a := &Add{
+		Path: d.text(k, "path"), PartitionValues: d.textMap(k, "partitionValues"), SizeBytes: d.int(k, "size"),
+		ModificationTime: d.int(k, "modificationTime"), DataChange: d.bool(k, "dataChange"), Stats: d.text(k, "stats"),
+		Tags: d.textMap(k, "tags"), DeletionVector: d.vector(k), BaseRowID: d.optInt(k, "baseRowId"),
+		DefaultRowCommitVersion: d.optInt(k, "defaultRowCommitVersion"), ClusteringProvider: d.optText(k, "clusteringProvider"),
+	}
+	if a.Stats == "" && k.stats != nil {
+		a.Stats = k.stats.render()
 	}
 	return a
 }
 
-func (d *decoder) vector(i int) *deletion.Descriptor {
-	if d.dv == nil || d.dv.st.IsNull(i) {
+// vector decodes a deletion vector; one without its storage type is found
+// corrupt when the action is validated.
+func (d *rowDecoder) vector(k *kindDecoder) *deletion.Descriptor {
+	c := k.cols["deletionVector.storageType"]
+	if c == nil || c.Def(0) < c.Level(2) {
 		return nil
 	}
 	v := &deletion.Descriptor{
-		StorageType: d.dv.text(i, "storageType"), PathOrInlineDV: d.dv.text(i, "pathOrInlineDv"),
-		SizeInBytes: int32(d.dv.int(i, "sizeInBytes")), //nolint:gosec // the column is INT32
-		Cardinality: d.dv.int(i, "cardinality"),
+		StorageType: d.text(k, "deletionVector.storageType"), PathOrInlineDV: d.text(k, "deletionVector.pathOrInlineDv"),
+		SizeInBytes: d.int32(k, "deletionVector.sizeInBytes"), Cardinality: d.int(k, "deletionVector.cardinality"),
 	}
-	if o := d.dv.optInt(i, "offset"); o != nil {
-		offset := int32(*o) //nolint:gosec // the column is INT32
+	if d.optInt(k, "deletionVector.offset") != nil {
+		offset := d.int32(k, "deletionVector.offset")
 		v.Offset = &offset
 	}
 	return v
 }
 
-func (d *decoder) fail(name string) {
+func (d *rowDecoder) fail(path string) {
 	if d.err == nil {
-		d.err = &storage.CorruptError{Offset: -1, Field: name, Reason: "a column of an unexpected type"}
+		d.err = &storage.CorruptError{Offset: -1, Field: path, Reason: "a column of an unexpected type"}
 	}
 }
 
-// cell returns the column and whether row i has a value in it.
-func (d *decoder) cell(i int, name string) (arrow.Array, bool) {
-	c, ok := d.cols[name]
-	if !ok || c.IsNull(i) {
-		return nil, false
+// scalar finds a member's column if it has a value in this row.
+func (d *rowDecoder) scalar(k *kindDecoder, path string, types ...parquet.Type) *arrowfile.Column {
+	c := k.cols[path]
+	if c == nil {
+		return nil
 	}
-	return c, true
+	if !c.Is(types...) || c.Len() != 1 {
+		d.fail(path)
+		return nil
+	}
+	if !c.Valid(0) {
+		return nil
+	}
+	return c
 }
 
-func (d *decoder) optText(i int, name string) *string {
-	c, ok := d.cell(i, name)
-	if !ok {
+func (d *rowDecoder) optText(k *kindDecoder, path string) *string {
+	c := d.scalar(k, path, parquet.Types.ByteArray)
+	if c == nil {
 		return nil
 	}
-	s, ok := textAt(c, i)
-	if !ok {
-		d.fail(name)
-		return nil
-	}
+	s := c.Text(0)
 	return &s
 }
 
-func (d *decoder) text(i int, name string) string {
-	if s := d.optText(i, name); s != nil {
+func (d *rowDecoder) text(k *kindDecoder, path string) string {
+	if s := d.optText(k, path); s != nil {
 		return *s
 	}
 	return ""
 }
 
-func (d *decoder) optInt(i int, name string) *int64 {
-	c, ok := d.cell(i, name)
-	if !ok {
+func (d *rowDecoder) optInt(k *kindDecoder, path string) *int64 {
+	c := d.scalar(k, path, parquet.Types.Int32, parquet.Types.Int64)
+	if c == nil {
 		return nil
 	}
-	var n int64
-	switch c := c.(type) {
-	case *array.Int64:
-		n = c.Value(i)
-	case *array.Int32:
-		n = int64(c.Value(i))
-	default:
-		d.fail(name)
-		return nil
-	}
+	n := c.Int(0)
 	return &n
 }
 
-func (d *decoder) int(i int, name string) int64 {
-	if n := d.optInt(i, name); n != nil {
+func (d *rowDecoder) int(k *kindDecoder, path string) int64 {
+	if n := d.optInt(k, path); n != nil {
 		return *n
 	}
 	return 0
 }
 
-func (d *decoder) bool(i int, name string) bool {
-	c, ok := d.cell(i, name)
-	if !ok {
-		return false
+func (d *rowDecoder) int32(k *kindDecoder, path string) int32 {
+	n := d.int(k, path)
+	if n != int64(int32(n)) { //nolint:gosec // that is the question
+		d.fail(path)
+		return 0
 	}
-	b, ok := c.(*array.Boolean)
-	if !ok {
-		d.fail(name)
-		return false
-	}
-	return b.Value(i)
+	return int32(n) //nolint:gosec // checked
 }
 
-func (d *decoder) list(i int, name string) []string {
-	c, ok := d.cell(i, name)
-	if !ok {
-		return nil
+func (d *rowDecoder) bool(k *kindDecoder, path string) bool {
+	c := d.scalar(k, path, parquet.Types.Boolean)
+	return c != nil && c.Bool(0)
+}
+
+// group is what lies below a list or a map: the element, or key and value.
+type group struct {
+	cols  []*arrowfile.Column
+	level int16 // definition level from which the list or map is not null
+}
+
+// group finds the leaf columns below a path, whatever the nodes between are
+// called.
+func (k *kindDecoder) group(path string) group {
+	if g, ok := k.groups[path]; ok {
+		return g
 	}
-	l, ok := c.(*array.List)
-	if !ok {
-		d.fail(name)
-		return nil
-	}
-	from, to := l.ValueOffsets(i)
-	out := make([]string, 0, to-from)
-	for j := from; j < to; j++ {
-		s, ok := textAt(l.ListValues(), int(j))
-		if !ok {
-			d.fail(name)
-			return nil
+	var g group
+	for name, c := range k.cols {
+		if strings.HasPrefix(name, path+".") {
+			g.cols = append(g.cols, c)
+			g.level = c.Level(strings.Count(path, ".") + 2)
 		}
-		out = append(out, s)
+	}
+	slices.SortFunc(g.cols, func(a, b *arrowfile.Column) int { return a.Index - b.Index })
+	k.groups[path] = g
+	return g
+}
+
+func (d *rowDecoder) list(k *kindDecoder, path string) []string {
+	g := k.group(path)
+	if len(g.cols) == 0 {
+		return nil
+	}
+	c := g.cols[0]
+	if len(g.cols) != 1 || !c.Is(parquet.Types.ByteArray) {
+		d.fail(path)
+		return nil
+	}
+	if c.Def(0) < g.level {
+		return nil
+	}
+	out := make([]string, 0, c.Len())
+	for i := range c.Len() {
+		if c.Valid(i) {
+			out = append(out, c.Text(i))
+		}
 	}
 	return out
 }
 
-func (d *decoder) textMap(i int, name string) map[string]*string {
-	c, ok := d.cell(i, name)
-	if !ok {
+func (d *rowDecoder) textMap(k *kindDecoder, path string) map[string]*string {
+	g := k.group(path)
+	cols := g.cols
+	if len(cols) == 0 {
 		return nil
 	}
-	m, ok := c.(*array.Map)
-	if !ok {
-		d.fail(name)
+	if len(cols) != 2 || !cols[0].Is(parquet.Types.ByteArray) || !cols[1].Is(parquet.Types.ByteArray) || cols[0].Len() != cols[1].Len() {
+		d.fail(path)
 		return nil
 	}
-	from, to := m.ValueOffsets(i)
-	out := make(map[string]*string, to-from)
-	for j := from; j < to; j++ {
-		k, ok := textAt(m.Keys(), int(j))
-		if !ok {
-			d.fail(name)
-			return nil
+	keys, values := cols[0], cols[1]
+	if keys.Def(0) < g.level {
+		return nil
+	}
+	out := make(map[string]*string, keys.Len())
+	for i := range keys.Len() {
+		if !keys.Valid(i) {
+			continue // an empty map
 		}
-		if m.Items().IsNull(int(j)) {
-			out[k] = nil
+		if !values.Valid(i) {
+			out[keys.Text(i)] = nil
 			continue
 		}
-		v, ok := textAt(m.Items(), int(j))
-		if !ok {
-			d.fail(name)
-			return nil
-		}
-		out[k] = &v
+		v := values.Text(i)
+		out[keys.Text(i)] = &v
 	}
 	return out
-}
-
-func textAt(c arrow.Array, i int) (string, bool) {
-	switch c := c.(type) {
-	case *array.String:
-		return string([]byte(c.Value(i))), true // detached from the batch
-	case *array.LargeString:
-		return string([]byte(c.Value(i))), true
-	case *array.Binary:
-		return string(c.Value(i)), true
-	default:
-		return "", false
-	}
 }
 
 func plain(m map[string]*string) map[string]string {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"delenda/storage"
+	"delenda/storage/bucket"
 	"delenda/storage/delta/log"
 )
 
@@ -112,6 +114,57 @@ func FuzzProtocol(f *testing.F) {
 		var back log.Protocol
 		if err := json.Unmarshal(q, &back); err != nil || (utf8.ValidString(rf+wf) && !back.Equal(up)) {
 			t.Fatalf("%v: %s", err, cmp.Diff(up, back))
+		}
+	})
+}
+
+func FuzzStats(f *testing.F) {
+	f.Add(`{"numRecords":10,"minValues":{"a":1,"s":{"b":"x"}},"maxValues":{"a":9},"nullCount":{"a":0,"s":{"b":2}},"tightBounds":false}`, "s", "b")
+	f.Add(`{"numRecords":-1}`, "a", "")
+	seedLines(f, func(line []byte) {
+		if a, err := log.ParseAction(line); err == nil && a != nil && a.Add != nil {
+			f.Add(a.Add.Stats, "customer_id", "")
+		}
+	})
+	f.Fuzz(func(t *testing.T, text, first, second string) {
+		s, err := log.ParseStats(text)
+		if err != nil {
+			if s != nil {
+				t.Fatal("partial statistics beside an error")
+			}
+			return
+		}
+		for _, path := range [][]string{{first}, {first, second}} {
+			if raw := log.Lookup(s.MinValues, path); raw != nil && !json.Valid(raw) {
+				t.Fatal("a value that is no JSON")
+			}
+		}
+	})
+}
+
+// FuzzCheckpoint loads a table whose checkpoint is the fuzzer's.
+func FuzzCheckpoint(f *testing.F) {
+	names, err := filepath.Glob(filepath.Join("..", "testdata", "*", "_delta_log", "*.checkpoint.parquet"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range names {
+		p, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		b := bucket.NewMemory()
+		putKey(t, b, log.CheckpointKey(0), string(p))
+		s, err := log.Load(t.Context(), b, storage.NoVersion)
+		if err != nil {
+			return
+		}
+		for range s.Files(t.Context()) {
+		}
+		for range s.Tombstones(t.Context()) {
 		}
 	})
 }

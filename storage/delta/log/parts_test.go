@@ -21,6 +21,7 @@ func TestRelativeKey(t *testing.T) {
 		{"a colon is not a scheme", "t=11:22/x", "", "t=11:22/x"},
 		{"absolute inside the root", "file:///lake/t/a%20b", "/lake/t", "a b"},
 		{"a URL inside the root", "s3://b/t/a", "s3://b/t/", "a"},
+		{"Hadoop's spelling of S3", "s3a://b/t/a", "s3://b/t/", "a"},
 		{"absolute outside the root", "file:///lake/t2/a", "/lake/t", ""},
 		{"absolute without a root", "/lake/t/a", "", ""},
 		{"another bucket", "s3://c/t/a", "s3://b/t", ""},

@@ -25,7 +25,7 @@ func keyOf(path string, dv *deletion.Descriptor) (fileKey, error) {
 }
 
 // canonicalPath decodes a logged path once and gives the spellings of one
-// absolute local file (/a, file:/a, file:///a) one form.
+// absolute file (/a, file:/a, file:///a; s3://, s3a://) one form.
 func canonicalPath(raw string) (string, error) {
 	p, err := url.PathUnescape(raw)
 	if err != nil {
@@ -33,6 +33,11 @@ func canonicalPath(raw string) (string, error) {
 	}
 	if rest, ok := strings.CutPrefix(p, "file:"); ok && strings.HasPrefix(rest, "/") {
 		p = "/" + strings.TrimLeft(rest, "/")
+	}
+	for _, hadoop := range []string{"s3a://", "s3n://"} {
+		if rest, ok := strings.CutPrefix(p, hadoop); ok {
+			p = "s3://" + rest
+		}
 	}
 	return p, nil
 }

@@ -3,7 +3,6 @@ package log
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"delenda/storage"
@@ -271,22 +270,6 @@ func (s *Schema) PartitionKey(column string) (string, error) {
 		}
 	}
 	return "", &storage.CorruptError{Offset: -1, Field: "partitionColumns", Reason: "names a column that the schema lacks"}
-}
-
-// Decimal splits "decimal(p,s)" into precision and scale.
-func Decimal(t string) (precision, scale int, ok bool) {
-	inner, ok := strings.CutPrefix(t, "decimal(")
-	if !ok {
-		return 10, 0, t == "decimal"
-	}
-	inner, ok = strings.CutSuffix(inner, ")")
-	p, s, two := strings.Cut(inner, ",")
-	if !ok || !two {
-		return 0, 0, false
-	}
-	precision, perr := strconv.Atoi(strings.TrimSpace(p))
-	scale, serr := strconv.Atoi(strings.TrimSpace(s))
-	return precision, scale, perr == nil && serr == nil && precision > 0 && precision <= 38 && scale >= 0 && scale <= precision
 }
 
 // String renders a type as Spark's DDL would name it, for messages.

@@ -3,14 +3,20 @@ package log
 import (
 	"encoding/json"
 	"math"
+	"math/big"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/schema"
 
 	"delenda/storage"
+	"delenda/storage/delta/internal/arrowfile"
 )
+
+// maxScale is that of Delta's decimals.
+const maxScale = 38
 
 // Stats are the statistics of one data file. The maps hold one entry per
 // top-level column by physical name; a struct column's entry is an object.
@@ -55,73 +61,122 @@ func Lookup(m map[string]json.RawMessage, physical []string) json.RawMessage {
 	return nil
 }
 
-// renderStats writes row i of a stats_parsed column in the JSON form. Values
-// without one (binary, not-a-number, nested lists) are left out, which only
-// makes the statistics say less.
-func renderStats(st *array.Struct, i int) string {
-	var p []byte
-	p, _ = appendStruct(p, st, i)
+// statsNode is a node of the tree of stats_parsed: a struct, or a leaf.
+type statsNode struct {
+	name     string
+	children []*statsNode
+	leaf     *arrowfile.Column
+}
+
+// insert adds a leaf column whose path goes on at depth; n may be nil.
+func (n *statsNode) insert(c *arrowfile.Column, depth int) *statsNode {
+	if n == nil {
+		n = &statsNode{}
+	}
+	if depth == len(c.Path) {
+		n.leaf = c
+		return n
+	}
+	for _, child := range n.children {
+		if child.name == c.Path[depth] {
+			child.insert(c, depth+1)
+			return n
+		}
+	}
+	child := (&statsNode{}).insert(c, depth+1)
+	child.name = c.Path[depth]
+	n.children = append(n.children, child)
+	return n
+}
+
+// render writes the row's statistics in the JSON form. Values without one
+// (binary, not-a-number, nested lists) are left out, which only makes the
+// statistics say less.
+func (n *statsNode) render() string {
+	p, some := n.append(nil)
+	if !some {
+		return ""
+	}
 	return string(p)
 }
 
-func appendStruct(p []byte, st *array.Struct, i int) ([]byte, bool) {
-	t, _ := st.DataType().(*arrow.StructType)
+// append writes the node; false if there is nothing in it.
+func (n *statsNode) append(p []byte) ([]byte, bool) {
+	if n.leaf != nil {
+		return appendValue(p, n.leaf)
+	}
 	p = append(p, '{')
-	first := true
-	for c, f := range t.Fields() {
-		col := st.Field(c)
-		if col.IsNull(i) {
-			continue
-		}
+	some := false
+	for _, child := range n.children {
 		mark := len(p)
-		if !first {
+		if some {
 			p = append(p, ',')
 		}
-		name, _ := json.Marshal(f.Name)
-		p = append(append(p, name...), ':')
+		p = append(append(p, quote(child.name)...), ':')
 		var ok bool
-		if p, ok = appendValue(p, col, i); !ok {
+		if p, ok = child.append(p); !ok {
 			p = p[:mark]
 			continue
 		}
-		first = false
+		some = true
 	}
-	return append(p, '}'), true
+	return append(p, '}'), some
 }
 
-func appendValue(p []byte, col arrow.Array, i int) ([]byte, bool) {
-	switch c := col.(type) {
-	case *array.Struct:
-		return appendStruct(p, c, i)
-	case *array.Int64:
-		return strconv.AppendInt(p, c.Value(i), 10), true
-	case *array.Int32:
-		return strconv.AppendInt(p, int64(c.Value(i)), 10), true
-	case *array.Int16:
-		return strconv.AppendInt(p, int64(c.Value(i)), 10), true
-	case *array.Int8:
-		return strconv.AppendInt(p, int64(c.Value(i)), 10), true
-	case *array.Boolean:
-		return strconv.AppendBool(p, c.Value(i)), true
-	case *array.Float64:
-		return appendFloat(p, c.Value(i), 64)
-	case *array.Float32:
-		return appendFloat(p, float64(c.Value(i)), 32)
-	case *array.String:
-		q, err := json.Marshal(c.Value(i))
-		return append(p, q...), err == nil
-	case *array.Decimal128:
-		t, _ := c.DataType().(*arrow.Decimal128Type)
-		return append(p, c.Value(i).ToString(t.Scale)...), true
-	case *array.Date32:
-		return appendTime(p, c.Value(i).ToTime(), time.DateOnly)
-	case *array.Timestamp:
-		t, _ := c.DataType().(*arrow.TimestampType)
+func quote(s string) []byte {
+	p, _ := json.Marshal(s) // strings always marshal
+	return p
+}
+
+func appendValue(p []byte, c *arrowfile.Column) ([]byte, bool) {
+	if !c.Valid(0) {
+		return p, false
+	}
+	logical := c.Desc.LogicalType()
+	switch {
+	case c.Is(parquet.Types.Boolean):
+		return strconv.AppendBool(p, c.Bool(0)), true
+	case c.Is(parquet.Types.Float, parquet.Types.Double):
+		f := c.Float(0)
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return p, false
+		}
+		return strconv.AppendFloat(p, f, 'g', -1, 64), true
+	case c.Is(parquet.Types.ByteArray):
+		if _, ok := logical.(schema.StringLogicalType); !ok {
+			return p, false
+		}
+		return append(p, quote(c.Text(0))...), utf8.ValidString(c.Text(0))
+	case c.Is(parquet.Types.FixedLenByteArray):
+		l, ok := logical.(schema.DecimalLogicalType)
+		if !ok || l.Scale() > maxScale {
+			return p, false
+		}
+		return appendDecimal(p, fromTwosComplement(c.Text(0)), l.Scale()), true
+	}
+	switch l := logical.(type) {
+	case schema.DecimalLogicalType:
+		if l.Scale() > maxScale {
+			return p, false
+		}
+		return appendDecimal(p, big.NewInt(c.Int(0)), l.Scale()), true
+	case schema.DateLogicalType:
+		return appendTime(p, time.Unix(0, 0).UTC().AddDate(0, 0, int(c.Int(0))), time.DateOnly)
+	case schema.TimestampLogicalType:
 		layout := "2006-01-02T15:04:05.000000"
-		if t.TimeZone != "" {
+		if l.IsAdjustedToUTC() {
 			layout += "Z"
 		}
-		return appendTime(p, c.Value(i).ToTime(t.Unit), layout)
+		switch l.TimeUnit() {
+		case schema.TimeUnitMillis:
+			return appendTime(p, time.UnixMilli(c.Int(0)), layout)
+		case schema.TimeUnitMicros:
+			return appendTime(p, time.UnixMicro(c.Int(0)), layout)
+		default:
+			return p, false
+		}
+	case schema.NoLogicalType, schema.IntLogicalType:
+		return strconv.AppendInt(p, c.Int(0), 10), true
 	default:
 		return p, false
 	}
@@ -137,9 +192,26 @@ func appendTime(p []byte, t time.Time, layout string) ([]byte, bool) {
 	return append(p, '"'), true
 }
 
-func appendFloat(p []byte, f float64, bits int) ([]byte, bool) {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return p, false
+func fromTwosComplement(s string) *big.Int {
+	n := new(big.Int).SetBytes([]byte(s))
+	if s != "" && s[0]&0x80 != 0 {
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(s)))) //nolint:gosec // a length is not negative
 	}
-	return strconv.AppendFloat(p, f, 'g', -1, bits), true
+	return n
+}
+
+// appendDecimal writes an unscaled value with its decimal point.
+func appendDecimal(p []byte, n *big.Int, scale int32) []byte {
+	digits := new(big.Int).Abs(n).String()
+	for len(digits) <= int(scale) {
+		digits = "0" + digits
+	}
+	if n.Sign() < 0 {
+		p = append(p, '-')
+	}
+	if scale <= 0 {
+		return append(p, digits...)
+	}
+	at := len(digits) - int(scale)
+	return append(append(append(p, digits[:at]...), '.'), digits[at:]...)
 }

@@ -21,35 +21,43 @@ import (
 // wholeObjectBytes is the size up to which an object is fetched in one request.
 const wholeObjectBytes = 32 << 20
 
+// File is an open Parquet object.
+type File struct {
+	*file.Reader
+	key  string
+	size int64
+}
+
 // Open opens the object that info names. Objects of moderate size are fetched
 // whole; of larger ones each column chunk is, when it is read.
-func Open(ctx context.Context, b storage.Bucket, info storage.Info) (r *file.Reader, err error) {
+func Open(ctx context.Context, b storage.Bucket, info storage.Info) (*File, error) {
+	f := &File{key: info.Key, size: info.SizeBytes}
 	var src parquet.ReaderAtSeeker
 	if info.SizeBytes <= wholeObjectBytes {
 		p, err := storage.ReadObject(ctx, b, info.Key, wholeObjectBytes)
 		if err != nil {
 			return nil, err
 		}
-		src = bytes.NewReader(p)
+		f.size, src = int64(len(p)), bytes.NewReader(p)
 	} else {
 		src = &ranged{ctx: ctx, bucket: b, key: info.Key, size: info.SizeBytes}
 	}
-	err = Guard(info.Key, func() (err error) {
-		r, err = file.NewParquetReader(src, file.WithReadProps(parquet.NewReaderProperties(memory.DefaultAllocator)))
+	err := Guard(info.Key, func() (err error) {
+		f.Reader, err = file.NewParquetReader(src, file.WithReadProps(parquet.NewReaderProperties(memory.DefaultAllocator)))
 		return err
 	})
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // Guard runs a call into the Parquet library. Its errors and panics mean
 // malformed bytes, unless the store or the context failed.
 func Guard(key string, f func() error) (err error) {
-	corrupt := func() error {
-		return &storage.CorruptError{Key: key, Offset: -1, Field: "parquet", Reason: "cannot be decoded"}
-	}
 	defer func() {
 		if recover() != nil {
-			err = corrupt()
+			err = corrupt(key)
 		}
 	}()
 	err = f()
@@ -62,7 +70,7 @@ func Guard(key string, f func() error) (err error) {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, storage.ErrCorrupt):
 		return err
 	default:
-		return corrupt() // the library's text may quote content
+		return corrupt(key) // the library's text may quote content
 	}
 }
 
