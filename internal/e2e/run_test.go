@@ -52,21 +52,31 @@ func (l *lockedBuffer) bytes() []byte {
 	return bytes.Clone(l.b.Bytes())
 }
 
+var everything = service.Services{Ingest: true, Deleter: true, Publisher: true}
+
+// startRun runs everything on the demo's table in a new directory.
 func startRun(t testing.TB) *run {
 	t.Helper()
-	r := &run{dir: t.TempDir()}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("log:\n%s", r.log.bytes())
-		}
-	})
-	lake, err := bucket.Open(t.Context(), filepath.Join(r.dir, "lake", "orders"), nil)
+	dir := t.TempDir()
+	lake, err := bucket.Open(t.Context(), filepath.Join(dir, "lake", "orders"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := demo.WriteTable(t.Context(), lake, time.Now, nil); err != nil {
 		t.Fatal(err)
 	}
+	return startOn(t, dir, everything)
+}
+
+// startOn runs services on a directory that holds the table.
+func startOn(t testing.TB, dir string, services service.Services) *run {
+	t.Helper()
+	r := &run{dir: dir}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", r.log.bytes())
+		}
+	})
 	sum := sha256.Sum256([]byte(token))
 	path := filepath.Join(r.dir, "delenda.yaml")
 	text := fmt.Sprintf(`installation: test
@@ -97,7 +107,7 @@ publisher:
 	started, ended := make(chan *service.Running, 1), make(chan error, 1)
 	go func() {
 		ended <- service.Run(ctx, service.Options{
-			Name: "up", Config: conf, Services: service.Services{Ingest: true, Deleter: true, Publisher: true}, Embedded: true,
+			Name: "up", Config: conf, Services: services, Embedded: true,
 			Log: slog.New(slog.NewJSONHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: time.Now,
 			Started: func(s *service.Running) { started <- s },
 		})
