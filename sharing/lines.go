@@ -12,7 +12,8 @@ type Line struct {
 	EndStream *EndStream    `json:"endStreamAction,omitempty"`
 }
 
-// ProtocolLine: parquet format sets MinReaderVersion, delta format DeltaProtocol.
+// ProtocolLine sets MinReaderVersion in parquet format, DeltaProtocol in delta
+// format.
 type ProtocolLine struct {
 	MinReaderVersion int            `json:"minReaderVersion,omitempty"`
 	DeltaProtocol    *DeltaProtocol `json:"deltaProtocol,omitempty"`
@@ -27,7 +28,7 @@ type DeltaProtocol struct {
 	WriterFeatures   []string `json:"writerFeatures,omitempty"`
 }
 
-// MetaDataLine: the parquet format's members are inline, the delta format's in
+// MetaDataLine has the parquet format's members inline, the delta format's in
 // DeltaMetadata. SizeBytes and NumFiles are always sent.
 type MetaDataLine struct {
 	ID               string             `json:"id,omitempty"`

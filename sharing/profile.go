@@ -129,7 +129,7 @@ func FormatProfile(p Profile) ([]byte, error) {
 	if !p.ExpiresAt.IsZero() {
 		f.Expiration = p.ExpiresAt.UTC().Format(time.RFC3339Nano)
 	}
-	out, err := json.MarshalIndent(f, "", "  ")
+	out, err := json.MarshalIndent(f, "", "  ") //nolint:gosec // a profile file is where the token belongs
 	if err != nil {
 		return nil, fmt.Errorf("format profile: %s", describe(err))
 	}

@@ -26,10 +26,13 @@ type call struct {
 	body             []byte // JSON, nil for none
 }
 
-// call sends a request and hands a good answer to handle, which reads the
-// body; both are tried again when that may help, so handle starts afresh each
-// time. Every call of the protocol is safe to repeat.
-func (c *Client) call(ctx context.Context, k call, handle func(*http.Response) error) error {
+// handler reads a good answer. It may be called again after an error, and then
+// starts afresh.
+type handler func(http.Header, io.Reader) error
+
+// call sends a request and hands a good answer to handle; both are tried again
+// when that may help. Every call of the protocol is safe to repeat.
+func (c *Client) call(ctx context.Context, k call, handle handler) error {
 	if c.profile.Expired(c.opts.Now()) {
 		return fmt.Errorf("%s: %w: it expired at %s", k.op, ErrUnauthorized, c.profile.ExpiresAt.Format("2006-01-02T15:04:05Z"))
 	}
@@ -41,7 +44,7 @@ func (c *Client) call(ctx context.Context, k call, handle func(*http.Response) e
 	return fmt.Errorf("%s: %w", k.op, err)
 }
 
-func (c *Client) attempt(ctx context.Context, k call, handle func(*http.Response) error) error {
+func (c *Client) attempt(ctx context.Context, k call, handle handler) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
 	target := c.profile.Endpoint + k.path
@@ -64,11 +67,15 @@ func (c *Client) attempt(ctx context.Context, k call, handle func(*http.Response
 	if err != nil {
 		return &temporary{err: withoutURL(err)}
 	}
-	defer closeBody(answer.Body)
+	defer func() {
+		// What is left is little; with it read the connection serves again.
+		_, _ = io.CopyN(io.Discard, answer.Body, maxErrorBytes)
+		_ = answer.Body.Close()
+	}()
 	if answer.StatusCode != http.StatusOK {
 		return c.statusError(k.op, answer)
 	}
-	err = handle(answer)
+	err = handle(answer.Header, bodyReader{answer.Body})
 	var bad *sharing.LineError
 	if err == nil || errors.Is(err, ErrProtocol) || errors.As(err, &bad) {
 		return err
@@ -119,9 +126,9 @@ func (b bodyReader) Read(p []byte) (int, error) {
 }
 
 // decodeJSON reads a JSON body into v, afresh for every attempt.
-func decodeJSON[T any](v *T) func(*http.Response) error {
-	return func(r *http.Response) error {
-		text, err := io.ReadAll(io.LimitReader(bodyReader{r.Body}, maxListBytes+1))
+func decodeJSON[T any](v *T) handler {
+	return func(_ http.Header, body io.Reader) error {
+		text, err := io.ReadAll(io.LimitReader(body, maxListBytes+1))
 		if err != nil {
 			return err
 		}
@@ -135,10 +142,4 @@ func decodeJSON[T any](v *T) func(*http.Response) error {
 		*v = fresh
 		return nil
 	}
-}
-
-// closeBody lets the connection be used again if little is left to read.
-func closeBody(body io.ReadCloser) {
-	_, _ = io.CopyN(io.Discard, body, maxErrorBytes) // an error only costs the connection
-	_ = body.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -165,15 +166,15 @@ func list[T any](ctx context.Context, c *Client, op, path string) iter.Seq2[T, e
 func (c *Client) Version(ctx context.Context, table sharing.Table) (int64, error) {
 	version := int64(0)
 	err := c.call(ctx, call{op: "version of " + tableName(table), method: http.MethodGet, path: tablePath(table, "version")},
-		func(r *http.Response) (err error) {
-			version, err = tableVersion(r)
+		func(h http.Header, _ io.Reader) (err error) {
+			version, err = tableVersion(h)
 			return err
 		})
 	return version, err
 }
 
-func tableVersion(r *http.Response) (int64, error) {
-	v, err := strconv.ParseInt(strings.TrimSpace(r.Header.Get(sharing.HeaderTableVersion)), 10, 64)
+func tableVersion(h http.Header) (int64, error) {
+	v, err := strconv.ParseInt(strings.TrimSpace(h.Get(sharing.HeaderTableVersion)), 10, 64)
 	if err != nil || v < 0 {
 		return 0, fmt.Errorf("%w: header %s is missing or no version", ErrProtocol, sharing.HeaderTableVersion)
 	}

@@ -16,15 +16,14 @@ var errPhysicalType = errors.New("a column's physical type does not fit the tabl
 
 // conformer turns arrays as they lie in a data file into those of the table.
 type conformer struct {
-	ctx  context.Context //nolint:containedctx // lives for one call
 	mem  memory.Allocator
 	mode log.MappingMode
 }
 
 // array returns have as the wanted type; the caller releases it. Members of
 // structs are matched by physical name or id, missing ones are null.
-func (c conformer) array(have arrow.Array, want arrow.DataType, t *log.Type) (arrow.Array, error) {
-	data, err := c.data(have.Data(), want, t)
+func (c conformer) array(ctx context.Context, have arrow.Array, want arrow.DataType, t *log.Type) (arrow.Array, error) {
+	data, err := c.data(ctx, have.Data(), want, t)
 	if err != nil {
 		return nil, err
 	}
@@ -32,22 +31,22 @@ func (c conformer) array(have arrow.Array, want arrow.DataType, t *log.Type) (ar
 	return array.MakeFromData(data), nil
 }
 
-func (c conformer) data(have arrow.ArrayData, want arrow.DataType, t *log.Type) (arrow.ArrayData, error) {
+func (c conformer) data(ctx context.Context, have arrow.ArrayData, want arrow.DataType, t *log.Type) (arrow.ArrayData, error) {
 	switch t.Name {
 	case "struct":
-		return c.structs(have, want, t.Fields)
+		return c.structs(ctx, have, want, t.Fields)
 	case "array":
-		return c.lists(have, want, t)
+		return c.lists(ctx, have, want, t)
 	case "map":
-		return c.maps(have, want, t)
+		return c.maps(ctx, have, want, t)
 	default:
-		return c.leaf(have, want)
+		return c.leaf(ctx, have, want)
 	}
 }
 
 // structs rebuilds a struct: the same validity, the wanted members. Members lie
 // beside the whole of the parent's buffers, before its offset is applied.
-func (c conformer) structs(have arrow.ArrayData, want arrow.DataType, fields []log.Field) (arrow.ArrayData, error) {
+func (c conformer) structs(ctx context.Context, have arrow.ArrayData, want arrow.DataType, fields []log.Field) (arrow.ArrayData, error) {
 	from, ok := have.DataType().(*arrow.StructType)
 	to, ok2 := want.(*arrow.StructType)
 	if !ok || !ok2 {
@@ -70,7 +69,7 @@ func (c conformer) structs(have arrow.ArrayData, want arrow.DataType, fields []l
 			nulls.Release()
 			continue
 		}
-		child, err := c.data(have.Children()[at], to.Field(i).Type, &fields[i].Type)
+		child, err := c.data(ctx, have.Children()[at], to.Field(i).Type, &fields[i].Type)
 		if err != nil {
 			return nil, err
 		}
@@ -79,12 +78,12 @@ func (c conformer) structs(have arrow.ArrayData, want arrow.DataType, fields []l
 	return array.NewData(want, have.Len(), have.Buffers(), children, have.NullN(), have.Offset()), nil
 }
 
-func (c conformer) lists(have arrow.ArrayData, want arrow.DataType, t *log.Type) (arrow.ArrayData, error) {
+func (c conformer) lists(ctx context.Context, have arrow.ArrayData, want arrow.DataType, t *log.Type) (arrow.ArrayData, error) {
 	to, ok := want.(*arrow.ListType)
 	if !ok || have.DataType().ID() != arrow.LIST {
 		return nil, errPhysicalType
 	}
-	child, err := c.data(have.Children()[0], to.Elem(), t.Element)
+	child, err := c.data(ctx, have.Children()[0], to.Elem(), t.Element)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +91,7 @@ func (c conformer) lists(have arrow.ArrayData, want arrow.DataType, t *log.Type)
 	return array.NewData(want, have.Len(), have.Buffers(), []arrow.ArrayData{child}, have.NullN(), have.Offset()), nil
 }
 
-func (c conformer) maps(have arrow.ArrayData, want arrow.DataType, t *log.Type) (arrow.ArrayData, error) {
+func (c conformer) maps(ctx context.Context, have arrow.ArrayData, want arrow.DataType, t *log.Type) (arrow.ArrayData, error) {
 	to, ok := want.(*arrow.MapType)
 	if !ok || have.DataType().ID() != arrow.MAP {
 		return nil, errPhysicalType
@@ -101,12 +100,12 @@ func (c conformer) maps(have arrow.ArrayData, want arrow.DataType, t *log.Type) 
 	if len(entries.Children()) != 2 {
 		return nil, errPhysicalType
 	}
-	key, err := c.data(entries.Children()[0], to.KeyType(), t.Key)
+	key, err := c.data(ctx, entries.Children()[0], to.KeyType(), t.Key)
 	if err != nil {
 		return nil, err
 	}
 	defer key.Release()
-	value, err := c.data(entries.Children()[1], to.ItemType(), t.Value)
+	value, err := c.data(ctx, entries.Children()[1], to.ItemType(), t.Value)
 	if err != nil {
 		return nil, err
 	}
@@ -117,27 +116,27 @@ func (c conformer) maps(have arrow.ArrayData, want arrow.DataType, t *log.Type) 
 }
 
 // leaf casts a primitive without loss; times are cut to microseconds.
-func (c conformer) leaf(have arrow.ArrayData, want arrow.DataType) (arrow.ArrayData, error) {
+func (c conformer) leaf(ctx context.Context, have arrow.ArrayData, want arrow.DataType) (arrow.ArrayData, error) {
 	if arrow.TypeEqual(have.DataType(), want) {
 		have.Retain()
 		return have, nil
 	}
 	if from, ok := have.DataType().(*arrow.TimestampType); ok {
 		if to, ok := want.(*arrow.TimestampType); ok {
-			return c.times(have, from, to)
+			return c.times(ctx, have, from, to)
 		}
 	}
-	return c.cast(have, want, compute.SafeCastOptions(want))
+	return c.cast(ctx, have, compute.SafeCastOptions(want))
 }
 
 // times changes the unit if it must. The zone is a label: both of Delta's
 // types count from the epoch.
-func (c conformer) times(have arrow.ArrayData, from, to *arrow.TimestampType) (arrow.ArrayData, error) {
+func (c conformer) times(ctx context.Context, have arrow.ArrayData, from, to *arrow.TimestampType) (arrow.ArrayData, error) {
 	if from.Unit != to.Unit {
 		unit := &arrow.TimestampType{Unit: to.Unit, TimeZone: from.TimeZone}
 		options := compute.SafeCastOptions(unit)
 		options.AllowTimeTruncate = true
-		cast, err := c.cast(have, unit, options)
+		cast, err := c.cast(ctx, have, options)
 		if err != nil {
 			return nil, err
 		}
@@ -147,10 +146,10 @@ func (c conformer) times(have arrow.ArrayData, from, to *arrow.TimestampType) (a
 	return array.NewData(to, have.Len(), have.Buffers(), nil, have.NullN(), have.Offset()), nil
 }
 
-func (c conformer) cast(have arrow.ArrayData, want arrow.DataType, o *compute.CastOptions) (arrow.ArrayData, error) {
+func (c conformer) cast(ctx context.Context, have arrow.ArrayData, o *compute.CastOptions) (arrow.ArrayData, error) {
 	in := array.MakeFromData(have)
 	defer in.Release()
-	out, err := compute.CastArray(compute.WithAllocator(c.ctx, c.mem), in, o)
+	out, err := compute.CastArray(compute.WithAllocator(ctx, c.mem), in, o)
 	if err != nil {
 		return nil, errPhysicalType
 	}

@@ -10,16 +10,16 @@ import (
 )
 
 var (
-	// ErrUnauthorized: the profile has expired or the server does not accept
-	// its token. Ask the provider for a new profile.
+	// ErrUnauthorized says that the profile has expired or that the server does
+	// not accept its token. Ask the provider for a new profile.
 	ErrUnauthorized = errors.New("profile not accepted")
-	// ErrNotShared: the server knows no such share, schema or table, or does
-	// not grant it.
+	// ErrNotShared says that the server knows no such share, schema or table, or
+	// does not grant it.
 	ErrNotShared = errors.New("not shared")
-	// ErrChanged: the table changed while its URLs were renewed, so that what
-	// is left to read belongs to another version. Query again.
+	// ErrChanged says that the table changed while it was read, so that what is
+	// left to read belongs to another version. Query again.
 	ErrChanged = errors.New("table changed while it was read")
-	// ErrProtocol: the answer does not follow the protocol.
+	// ErrProtocol says that the answer does not follow the protocol.
 	ErrProtocol = errors.New("answer does not follow the protocol")
 )
 

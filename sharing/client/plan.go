@@ -139,7 +139,7 @@ func (p *plan) conform(ctx context.Context, r *reader, batch arrow.RecordBatch) 
 		case p.partial[i] != nil:
 			out, err = constant(r.mem, c.want.Type, p.partial[i].text, n)
 		case p.from[i] >= 0:
-			out, err = conformer{ctx, r.mem, r.s.schema.Mode}.array(batch.Column(p.from[i]), c.want.Type, &c.field.Type)
+			out, err = conformer{r.mem, r.s.schema.Mode}.array(ctx, batch.Column(p.from[i]), c.want.Type, &c.field.Type)
 		case !c.want.Nullable:
 			err = &storage.CorruptError{Offset: -1, Field: "schema", Reason: "lacks a column that is never null"}
 		default:

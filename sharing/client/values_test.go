@@ -107,10 +107,10 @@ func wantRows(t *testing.T, table string) []map[string]any {
 	return out
 }
 
-// sorted orders rows by a column of numbers.
-func sorted(rows []map[string]any, column string) []map[string]any {
+// sorted orders rows by customer_id.
+func sorted(rows []map[string]any) []map[string]any {
 	number := func(row map[string]any) *big.Float {
-		f, _, _ := big.ParseFloat(fmt.Sprint(row[column]), 10, 200, big.ToNearestEven)
+		f, _, _ := big.ParseFloat(fmt.Sprint(row["customer_id"]), 10, 200, big.ToNearestEven)
 		return f
 	}
 	slices.SortFunc(rows, func(a, b map[string]any) int { return number(a).Cmp(number(b)) })
