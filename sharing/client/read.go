@@ -128,7 +128,8 @@ func (r *reader) file(ctx context.Context, f *File, yield func(arrow.RecordBatch
 	if err != nil {
 		return err
 	}
-	props := parquet.NewReaderProperties(r.mem)
+	// Pages are not all given back by the Parquet reader: Go's memory takes them.
+	props := parquet.NewReaderProperties(memory.DefaultAllocator)
 	pf, err := file.NewParquetReader(object, file.WithReadProps(props))
 	if err != nil {
 		return r.decodeError(f, object, "footer", err)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/google/go-cmp/cmp"
 
 	"delenda/sharing"
@@ -177,5 +178,25 @@ func TestLocalLogIsATableOfItsOwn(t *testing.T) {
 	}
 	if again.Metadata.ID != snapshot.Metadata.ID {
 		t.Error("the written log is of another table")
+	}
+}
+
+func TestReadGivesBackItsMemory(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"spark-dv-name", "spark-dv-id", "deltars-plain"} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			snapshot := mustQuery(t, serve(t, foreign(t, table)).client(), nil)
+			mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
+			defer mem.AssertSize(t, 0)
+			count(t, snapshot, &client.ReadOptions{Allocator: mem, BatchRows: 5})
+			count(t, snapshot, &client.ReadOptions{Allocator: mem, Limit: 3})
+			for _, err := range snapshot.Read(t.Context(), &client.ReadOptions{Allocator: mem}) {
+				if err != nil {
+					t.Error(err)
+				}
+				break
+			}
+		})
 	}
 }
