@@ -50,7 +50,6 @@ func sweepModel(t testing.TB) (rows []storagetest.Row, result storage.Deleted) {
 func judge(t *testing.T, h *peopleHost, want []storagetest.Row, what string) {
 	t.Helper()
 	dir := h.dump(t)
-	defer func() { _ = os.RemoveAll(dir) }()
 	if n := commitsOf(t, dir, sweepApp, 1); n != 1 {
 		t.Errorf("%s: the batch has %d commits", what, n)
 	}

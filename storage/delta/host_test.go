@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
@@ -47,6 +48,10 @@ type peopleHost struct {
 	o     delta.Options
 	// statless lets Append write no statistics.
 	statless bool
+
+	mu     sync.Mutex
+	dir    string
+	copied map[string]bool
 }
 
 func newPeople(t testing.TB, b storage.Bucket, properties map[string]string) *peopleHost {
@@ -67,17 +72,25 @@ func (h *peopleHost) Open(t testing.TB) storage.Table {
 	return table
 }
 
-// dump copies the table to a directory, for the independent reader.
+// dump copies the table to a directory, for the independent reader. Objects do
+// not change, so that those that were copied before are not copied again.
 func (h *peopleHost) dump(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(t.TempDir(), "dump")
-	if err != nil {
-		t.Fatal(err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.copied == nil {
+		h.copied = map[string]bool{}
+		h.dir = t.TempDir()
 	}
+	dir := h.dir
 	for info, err := range h.b.List(context.Background(), "", "") {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if h.copied[info.Key] {
+			continue
+		}
+		h.copied[info.Key] = true
 		p, err := storage.ReadObject(context.Background(), h.b, info.Key, 1<<30)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +109,6 @@ func (h *peopleHost) dump(t testing.TB) string {
 func (h *peopleHost) Rows(t testing.TB) []storagetest.Row {
 	t.Helper()
 	dir := h.dump(t)
-	defer func() { _ = os.RemoveAll(dir) }()
 	var out []storagetest.Row
 	for _, f := range replayJSON(t, dir) {
 		hidden := hiddenRows(t, dir, f.add)
@@ -337,7 +349,6 @@ func (h *peopleHost) commit(t testing.TB, operation string, build func(dir strin
 			"timestamp": 1_700_000_000_000, "inCommitTimestamp": 1_700_000_000_000 + version, "operation": operation,
 			"operationParameters": map[string]any{"mode": "Append", "nested": []int{1}}, "txnId": uuid.NewString(),
 		}}}, build(dir)...)
-		_ = os.RemoveAll(dir)
 		var buf bytes.Buffer
 		for _, a := range actions {
 			p, err := json.Marshal(a)

@@ -34,7 +34,7 @@ func TestRandomOperationsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	seeds, steps := 2, 25
 	if os.Getenv("DELENDA_LONG") == "1" {
-		seeds, steps = 40, 120
+		seeds, steps = 30, 100
 	}
 	first := uint64(time.Now().UnixNano())
 	for i := range seeds {

@@ -103,9 +103,6 @@ func (c *checkpoint) tombstones(ctx context.Context, b storage.Bucket) iter.Seq2
 	return c.rows(ctx, b, "remove")
 }
 
-// errStop ends a callback-driven read early.
-var errStop = errors.New("stop")
-
 // rows streams the actions of one kind from the main objects and the sidecars.
 func (c *checkpoint) rows(ctx context.Context, b storage.Bucket, kind string) iter.Seq2[*Action, error] {
 	return func(yield func(*Action, error) bool) {

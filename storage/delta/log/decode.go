@@ -114,8 +114,32 @@ func (c *Commit) fold(line int64, a *Action) error {
 	return nil
 }
 
+// errStop ends a callback-driven read early.
+var errStop = errors.New("stop")
+
+// maxInfoLines is how many lines of a commit are searched for its commitInfo,
+// which writers put first or last.
+const maxInfoLines = 100
+
+// readInfo returns the commitInfo of a commit, nil if it is not among its first
+// lines.
+func readInfo(ctx context.Context, b storage.Bucket, v storage.Version) (*CommitInfo, error) {
+	var info *CommitInfo
+	err := readActions(ctx, b, CommitKey(v), func(line int64, a *Action) error {
+		if info = a.CommitInfo; info != nil || line >= maxInfoLines {
+			return errStop
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return nil, fmt.Errorf("read commit %d: %w", v, err)
+	}
+	return info, nil
+}
+
 // readActions streams the actions of one NDJSON object. It goes on after a bad
-// line, to find the protocol, and returns the first error at the end.
+// line, to find the protocol, and returns the first error at the end; errStop
+// ends it at once.
 func readActions(ctx context.Context, b storage.Bucket, key string, fold func(line int64, a *Action) error) error {
 	r, err := b.Read(ctx, key, 0, -1)
 	if err != nil {
@@ -155,6 +179,9 @@ func decodeActions(r io.Reader, fold func(line int64, a *Action) error) error {
 			}
 			if perr == nil && a != nil {
 				perr = fold(line, a)
+			}
+			if errors.Is(perr, errStop) {
+				return perr
 			}
 			if perr != nil && first == nil {
 				first = perr

@@ -434,6 +434,12 @@ func TestRealCheckpointsSurviveARewrite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for range s.Files(t.Context()) {
+				break // a consumer may stop
+			}
+			for range s.Tombstones(t.Context()) {
+				break
+			}
 			to := bucket.NewMemory()
 			if err := log.WriteCheckpoint(t.Context(), to, s, time.UnixMilli(0)); err != nil {
 				t.Fatal(err)

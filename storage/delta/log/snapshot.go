@@ -310,12 +310,11 @@ func (s *Snapshot) finish(ctx context.Context, l *listing, c *checkpointFiles) e
 	}
 	if s.Info == nil && s.Version == s.Checkpoint {
 		// The commit of a checkpoint's version may be gone; it only dates the version.
-		commit, err := ReadCommit(ctx, s.bucket, s.Version)
-		if err == nil {
-			s.Info = commit.Info
-		} else if !errors.Is(err, storage.ErrNotFound) {
+		info, err := readInfo(ctx, s.bucket, s.Version)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			return err
 		}
+		s.Info = info
 	}
 	switch {
 	case s.InCommitTimestamps() && s.Info != nil && s.Info.InCommitTimestamp != nil:
