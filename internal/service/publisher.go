@@ -91,9 +91,12 @@ func (rt *runtime) heedChanges(ctx context.Context, p *server.Publisher) {
 	}
 	follow(ctx, rt.bus, rt.Log, events.StreamTables, func(ctx context.Context, e events.Event) error {
 		change, err := events.Payload[events.TableChanged](e)
+		if err != nil {
+			rt.Log.LogAttrs(ctx, slog.LevelWarn, "event not understood", slog.Any("error", err))
+		}
 		changes, known := newest[change.Table]
-		if err != nil || !known {
-			return nil // another installation's table, or one that is no longer configured
+		if !known {
+			return nil // of a table that is not configured here
 		}
 		select {
 		case <-changes: // the older one that waits: the newer covers it
