@@ -3,6 +3,7 @@ package log_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -162,9 +163,15 @@ func FuzzCheckpoint(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for range s.Files(t.Context()) {
+		for _, err := range s.Files(t.Context()) {
+			if err != nil && !errors.Is(err, storage.ErrCorrupt) {
+				t.Fatal(err)
+			}
 		}
-		for range s.Tombstones(t.Context()) {
+		for _, err := range s.Tombstones(t.Context()) {
+			if err != nil && !errors.Is(err, storage.ErrCorrupt) {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -434,10 +434,16 @@ func TestRealCheckpointsSurviveARewrite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range s.Files(t.Context()) {
+			for _, err := range s.Files(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				break // a consumer may stop
 			}
-			for range s.Tombstones(t.Context()) {
+			for _, err := range s.Tombstones(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				break
 			}
 			to := bucket.NewMemory()

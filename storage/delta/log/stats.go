@@ -195,7 +195,7 @@ func appendTime(p []byte, t time.Time, layout string) ([]byte, bool) {
 func fromTwosComplement(s string) *big.Int {
 	n := new(big.Int).SetBytes([]byte(s))
 	if s != "" && s[0]&0x80 != 0 {
-		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(s)))) //nolint:gosec // a length is not negative
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(s))))
 	}
 	return n
 }
