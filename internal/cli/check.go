@@ -51,7 +51,11 @@ func (c *checkCmd) Run(ctx context.Context, w *world) error {
 	}
 	all := []verdict{checkKeeper(conf), checkState(ctx, w, conf)}
 	for _, t := range conf.Tables {
-		all = append(all, checkTable(ctx, w, t))
+		v := checkTable(ctx, w, t)
+		if v.OK {
+			v = describe(ctx, w, t, v)
+		}
+		all = append(all, v)
 	}
 	ok := true
 	for _, v := range all {
@@ -87,6 +91,17 @@ func printVerdicts(w *world, all []verdict) {
 			say(w.Stdout, "ok       %s: %s", v.Name, v.Reason)
 		}
 	}
+}
+
+// describe adds what a table is, which takes a look at all its fragments.
+func describe(ctx context.Context, w *world, t config.Table, v verdict) verdict {
+	d, err := service.Inspect(ctx, t.URL, w.quiet(), now)
+	if err != nil {
+		v.OK, v.Reason = false, err.Error()
+		return v
+	}
+	v.Table = &d
+	return v
 }
 
 func checkKeeper(c *config.Config) verdict {
@@ -133,11 +148,11 @@ func checkTable(ctx context.Context, w *world, t config.Table) verdict {
 		columns = append(columns, fmt.Sprintf("%s by %s", column, typ))
 	}
 	v.columns = strings.Join(columns, ", ")
-	d, err := service.CheckTable(ctx, t, w.quiet(), now)
+	err := service.CheckTable(ctx, t, w.quiet(), now)
 	var refusal *storage.Refusal
 	switch {
 	case err == nil:
-		v.OK, v.Table = true, &d
+		v.OK, v.Reason = true, "compared: "+v.columns
 	case errors.As(err, &refusal):
 		v.Code, v.Reason = refusal.Code, refusal.Reason
 	default:

@@ -59,7 +59,7 @@ func Serve(ctx context.Context, log *slog.Logger, grace time.Duration, parts ...
 	if len(parts) > 0 {
 		select {
 		case <-ctx.Done():
-			log.LogAttrs(work, slog.LevelInfo, "draining")
+			log.LogAttrs(work, slog.LevelDebug, "draining")
 		case name := <-ended:
 			log.LogAttrs(work, slog.LevelWarn, "a part ended, draining the rest", slog.String("part", name))
 		}

@@ -90,6 +90,9 @@ func Run(ctx context.Context, o Options) error {
 			p.webs[w.name] = w
 		}
 	}
+	defer context.AfterFunc(ctx, func() {
+		o.Log.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "draining", slog.String("service", o.Name))
+	})()
 	return daemon.Serve(ctx, o.Log, grace, parts...)
 }
 
