@@ -57,6 +57,18 @@ var everything = service.Services{Ingest: true, Deleter: true, Publisher: true}
 // startRun runs everything on the demo's table in a new directory.
 func startRun(t testing.TB) *run {
 	t.Helper()
+	return startOn(t, tableDir(t), everything)
+}
+
+// startAt runs everything with a NATS server of its own.
+func startAt(t testing.TB, natsURL string) *run {
+	t.Helper()
+	return startWith(t, tableDir(t), everything, natsURL)
+}
+
+// tableDir makes a directory that holds the demo's table.
+func tableDir(t testing.TB) string {
+	t.Helper()
 	dir := t.TempDir()
 	lake, err := bucket.Open(t.Context(), filepath.Join(dir, "lake", "orders"), nil)
 	if err != nil {
@@ -65,11 +77,17 @@ func startRun(t testing.TB) *run {
 	if _, err := demo.WriteTable(t.Context(), lake, time.Now, nil); err != nil {
 		t.Fatal(err)
 	}
-	return startOn(t, dir, everything)
+	return dir
 }
 
-// startOn runs services on a directory that holds the table.
+// startOn runs services on a directory that holds the table, with NATS
+// embedded.
 func startOn(t testing.TB, dir string, services service.Services) *run {
+	t.Helper()
+	return startWith(t, dir, services, "")
+}
+
+func startWith(t testing.TB, dir string, services service.Services, natsURL string) *run {
 	t.Helper()
 	r := &run{dir: dir}
 	t.Cleanup(func() {
@@ -79,10 +97,14 @@ func startOn(t testing.TB, dir string, services service.Services) *run {
 	})
 	sum := sha256.Sum256([]byte(token))
 	path := filepath.Join(r.dir, "delenda.yaml")
+	role, nats := config.RoleUp, "{embedded: {dir: nats}}"
+	if natsURL != "" {
+		role, nats = config.RoleDeleter, fmt.Sprintf("{url: %q}", natsURL)
+	}
 	text := fmt.Sprintf(`installation: test
 state: state
 keeper: keeper.key
-nats: {embedded: {dir: nats}}
+nats: %s
 tables:
   - {name: orders, url: lake/orders, identities: {email: email, customer_id: customer_id}}
 limits: {rows: 10000}
@@ -95,11 +117,11 @@ deleter: {listen: "127.0.0.1:0"}
 publisher:
   listen: 127.0.0.1:0
   shares: [{name: sales, schemas: [{name: shop, tables: [{name: orders}]}]}]
-`, hex.EncodeToString(sum[:]))
+`, nats, hex.EncodeToString(sum[:]))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	conf, err := config.Read(path, config.RoleUp, func(string) (string, bool) { return "", false })
+	conf, err := config.Read(path, role, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +129,7 @@ publisher:
 	started, ended := make(chan *service.Running, 1), make(chan error, 1)
 	go func() {
 		ended <- service.Run(ctx, service.Options{
-			Name: "up", Config: conf, Services: services, Embedded: true,
+			Name: "up", Config: conf, Services: services, Embedded: natsURL == "",
 			Log: slog.New(slog.NewJSONHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: time.Now,
 			Started: func(s *service.Running) { started <- s },
 		})
