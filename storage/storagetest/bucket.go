@@ -64,7 +64,7 @@ func pattern(n int) []byte {
 	const block = 64 << 10
 	p := make([]byte, n)
 	for i := range min(n, block) {
-		p[i] = byte(i*7 + i>>8*13) //nolint:gosec // truncation is wanted
+		p[i] = byte(i*7 + i>>8*13)
 	}
 	for i := block; i < n; i += block {
 		copy(p[i:], p[:block])
