@@ -20,7 +20,7 @@ func BenchmarkRequestToHidden(b *testing.B) {
 		if status != http.StatusAccepted {
 			b.Fatalf("got %d %s", status, answer)
 		}
-		id := field(b, answer, "id")
+		id := idOf(b, answer)
 		report := await(b, r.Bus, events.StreamStatus, func(e events.ErasureReported) bool { return e.Request == id })
 		if report.State != "hidden" {
 			b.Fatalf("got %+v", report)

@@ -23,7 +23,7 @@ func TestAnAcceptedRequestOutlivesTheLossOfJetStream(t *testing.T) {
 	if status != http.StatusAccepted {
 		t.Fatalf("got %d %s", status, answer)
 	}
-	id := field(t, answer, "id")
+	id := idOf(t, answer)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestAnAcceptedRequestOutlivesTheLossOfJetStream(t *testing.T) {
 	}
 
 	// The same request again is answered, and runs no second time.
-	if status, answer := r.post(t, request("one", "customer_id", "1234")); status != http.StatusAccepted || field(t, answer, "id") != id {
+	if status, answer := r.post(t, request("one", "customer_id", "1234")); status != http.StatusAccepted || idOf(t, answer) != id {
 		t.Errorf("got %d %s", status, answer)
 	}
 	if err := r.stop(); err != nil {

@@ -239,13 +239,12 @@ func request(key, typ, value string) string {
 	return fmt.Sprintf(`{"idempotency_key":%q,"regulation":"gdpr","identities":[{"type":%q,"value":%q}]}`, key, typ, value)
 }
 
-// field returns a member of a JSON object that is a text.
-func field(t testing.TB, object []byte, name string) string {
+// idOf returns the id in an answer of ingest.
+func idOf(t testing.TB, answer []byte) string {
 	t.Helper()
-	var m map[string]any
-	if err := json.Unmarshal(object, &m); err != nil {
+	var a struct{ ID string }
+	if err := json.Unmarshal(answer, &a); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := m[name].(string)
-	return text
+	return a.ID
 }

@@ -43,7 +43,7 @@ func TestJetStreamWipedUnderRunningServicesIsDeclaredAndFedAgain(t *testing.T) {
 			if id == "" {
 				status, answer := r.post(t, body)
 				if status == http.StatusAccepted {
-					id = field(t, answer, "id")
+					id = idOf(t, answer)
 				} else if status != http.StatusServiceUnavailable {
 					t.Fatalf("got %d %s", status, answer)
 				}
