@@ -106,7 +106,9 @@ type SubjectResult struct {
 
 // FragmentResult is the result for one fragment that changed.
 type FragmentResult struct {
-	Fragment     string // Delta: the add's path as logged; Lance: the fragment's id
+	// Fragment names it. Delta: the data file's name without its directories,
+	// which may hold a partition value that identifies; Lance: the fragment's id.
+	Fragment     string
 	Outcome      Outcome
 	RowsDeleted  int64 // newly hidden by this batch
 	RowsHidden   int64 // hidden in all, earlier deletions included
@@ -122,7 +124,7 @@ type Deleted struct {
 	// and found free of the subjects' rows.
 	Version   Version
 	Subjects  []SubjectResult  // per subject of the Deletion
-	Fragments []FragmentResult // changed ones, in ascending order of Fragment
+	Fragments []FragmentResult // changed ones; Delta: in ascending order of the paths in the log
 	Kept      int64            // fragments that stay as they were
 }
 

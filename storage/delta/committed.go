@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -106,7 +107,7 @@ func fromCommit(c *log.Commit) (storage.Deleted, error) {
 	}
 	for i, f := range r.Fragments {
 		d.Fragments = append(d.Fragments, storage.FragmentResult{
-			Fragment: c.Removes[i].Path, Outcome: f.Outcome, RowsDeleted: f.Deleted, RowsHidden: f.Hidden, PhysicalRows: f.Physical,
+			Fragment: path.Base(c.Removes[i].Path), Outcome: f.Outcome, RowsDeleted: f.Deleted, RowsHidden: f.Hidden, PhysicalRows: f.Physical,
 		})
 	}
 	return d, nil

@@ -107,6 +107,11 @@ func TestEveryKeyTypeFindsItsRowsInForeignFiles(t *testing.T) {
 				if s := got.Subjects[0]; s.State != storage.SubjectDone || s.Rows != int64(len(gone)) {
 					t.Errorf("%+v, want %d rows", s, len(gone))
 				}
+				for _, f := range got.Fragments {
+					if strings.Contains(f.Fragment, "/") {
+						t.Errorf("fragment %q names its directory, which holds partition values", f.Fragment)
+					}
+				}
 				lost, contained := minus(before, readRows(t, dir))
 				var lostIDs []string
 				for _, r := range lost {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 
 	"delenda/storage"
@@ -44,7 +45,7 @@ func (p *plan) changes(held []bool) []*change {
 			}
 		}
 		before := h.old.Cardinality()
-		c := &change{hit: h, result: storage.FragmentResult{Fragment: h.add.Path, PhysicalRows: h.physical}}
+		c := &change{hit: h, result: storage.FragmentResult{Fragment: path.Base(h.add.Path), PhysicalRows: h.physical}}
 		if !all {
 			if union == nil {
 				continue
