@@ -14,7 +14,7 @@
 //	requests/{request}           Record: alone decides whether a request is new
 //	open/{request}               marker: not done yet; the sweep lists only these
 //	closed/{yyyy-mm}/{request}   Closed: final states, rows, versions
-//	items/{request}/{table}/{batch}  Item: what a batch did for the request
+//	items/{request}/{table}/{batch}  Item: what a batch did for the request; with -{k}, amended
 //	releases/{request}           Release: a person let a held request go
 //	retries/{request}/{table}/{batch}  a person wants that failure tried again
 //	batches/{table}/{batch}/...  the batch log, see package erase
@@ -39,7 +39,8 @@
 // A held item waits for Release, a failed one for Retry; both keep the request
 // open and its key alive, since a shredded key could not be retried. Once every
 // table is hidden the closing record is written, the key is deleted, then the
-// marker. A closed request never runs again: each of its items is final.
+// marker. That record tells of its own moment: rows that turn out later to have
+// been hidden by a worker everyone took for dead are added by an amended item. A closed request never runs again: each of its items is final.
 //
 // The record keeps its ciphertext for ever. It cannot be rewritten without
 // giving up that records never change, and without the key it is noise.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"delenda/pipeline/internal/object"
@@ -44,6 +45,10 @@ type Item struct {
 	Code    string          `json:"code,omitempty"`
 	Reason  string          `json:"reason,omitempty"` // for people; column and type, never a value
 	At      time.Time       `json:"at"`
+	// Late are batches whose commits were found only once they had been closed
+	// without one; Rows counts what they hid too.
+	Late    []int64 `json:"late,omitempty"`
+	Amended bool    `json:"amended,omitempty"` // after it had been recorded; see Store.Amend
 }
 
 func itemPrefix(id RequestID, table string) string {
@@ -60,6 +65,48 @@ func (s *Store) PutItem(ctx context.Context, i Item) error {
 		return fmt.Errorf("record item: request %s, table %s, batch %d: another result is there", i.Request, i.Table, i.Batch)
 	}
 	return nil
+}
+
+// Amend counts, in the newest item of a request and table, rows that a batch
+// hid although it had been closed without a commit, and returns the item that
+// now stands; nil if there is none of that batch or a later one. seen is up to
+// which version a batch knew the table: an item that is not hidden becomes so if
+// the late commit is newer than what it saw. Amending it again changes nothing.
+func (s *Store) Amend(ctx context.Context, id RequestID, table string, late, rows int64, version storage.Version,
+	seen func(ctx context.Context, batch int64) (storage.Version, error),
+) (*Item, error) {
+	for {
+		i, err := s.Item(ctx, id, table)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("amend item: %w", err)
+		case i == nil || i.Batch < late:
+			return nil, nil
+		case slices.Contains(i.Late, late):
+			return i, nil
+		}
+		if i.State == Hidden {
+			i.Rows += rows
+		} else {
+			known, err := seen(ctx, i.Batch)
+			if err != nil {
+				return nil, fmt.Errorf("amend item: %w", err)
+			}
+			if version <= known {
+				return i, nil
+			}
+			i.State, i.Rows, i.Code, i.Reason, i.At = Hidden, rows, "", "", s.Now()
+		}
+		i.Version = max(i.Version, version)
+		i.Late, i.Amended = append(i.Late, late), true
+		won, err := object.PutOnce(ctx, s.bucket, fmt.Sprintf("%s%020d-%04d", itemPrefix(id, table), i.Batch, len(i.Late)), i)
+		if err != nil {
+			return nil, fmt.Errorf("amend item: %w", err)
+		}
+		if won {
+			return i, nil
+		}
+	}
 }
 
 // Item returns the newest item of a request and table, nil if there is none.

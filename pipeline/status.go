@@ -143,7 +143,15 @@ func (s *Store) end(ctx context.Context, st *Status) (bool, error) {
 		return false, fmt.Errorf("close request: %w", err)
 	}
 	if !won {
-		return false, fmt.Errorf("close request %s: another closing record is there", st.ID)
+		// It tells of its own moment: an item may have been amended since. That
+		// one is there is what matters.
+		var stands Status
+		if err := object.Get(ctx, s.bucket, closedKey(st), &stands); err != nil {
+			return false, fmt.Errorf("close request: %w", err)
+		}
+		if stands.ID != st.ID || stands.State != Hidden {
+			return false, fmt.Errorf("close request %s: another closing record is there", st.ID)
+		}
 	}
 	if err := s.bucket.Delete(ctx, requestKey(st.ID)); err != nil {
 		return false, fmt.Errorf("shred key: %w", err)

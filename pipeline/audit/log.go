@@ -193,7 +193,7 @@ func (l *deltaLog) readCheckpoint(ctx context.Context, b storage.Bucket, key str
 	if err != nil {
 		return err
 	}
-	return eachRow(ctx, p, func(row []byte) error {
+	return eachRow(ctx, key, p, func(row []byte) error {
 		var a struct {
 			action
 			Add      *checkpointFile     `json:"add"`

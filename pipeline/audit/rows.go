@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
-	parquetfile "github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"delenda/storage"
 )
@@ -125,7 +121,7 @@ func (l *deltaLog) fileRows(ctx context.Context, b storage.Bucket, f *file, cols
 			return
 		}
 		offset := int64(0)
-		err = eachRecord(ctx, p, func(rec arrow.RecordBatch) error {
+		err = eachRecord(ctx, key, p, func(rec arrow.RecordBatch) error {
 			for i := range int(rec.NumRows()) {
 				r := Row{File: key, Offset: offset, Hidden: hidden[offset]}
 				for _, c := range cols {
@@ -200,44 +196,4 @@ func (c *column) value(f *file, rec arrow.RecordBatch, row int) (*string, error)
 		v = a.Value(row).ToString(a.DataType().(*arrow.Decimal256Type).Scale)
 	}
 	return &v, nil
-}
-
-// eachRecord reads a Parquet file in order.
-func eachRecord(ctx context.Context, p []byte, do func(arrow.RecordBatch) error) error {
-	pf, err := parquetfile.NewParquetReader(bytes.NewReader(p))
-	if err != nil {
-		return fmt.Errorf("open Parquet: %w", err)
-	}
-	defer func() { _ = pf.Close() }()
-	fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: 4096}, memory.DefaultAllocator)
-	if err != nil {
-		return fmt.Errorf("open Parquet: %w", err)
-	}
-	rr, err := fr.GetRecordReader(ctx, nil, nil)
-	if err != nil {
-		return fmt.Errorf("read Parquet: %w", err)
-	}
-	defer rr.Release()
-	for rr.Next() {
-		if err := do(rr.RecordBatch()); err != nil {
-			return err
-		}
-	}
-	return rr.Err()
-}
-
-// eachRow reads a Parquet file and gives each row as JSON.
-func eachRow(ctx context.Context, p []byte, do func(row []byte) error) error {
-	return eachRecord(ctx, p, func(rec arrow.RecordBatch) error {
-		var b bytes.Buffer
-		if err := array.RecordToJSON(rec, &b); err != nil {
-			return fmt.Errorf("decode rows: %w", err)
-		}
-		for line := range bytes.Lines(b.Bytes()) {
-			if err := do(line); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

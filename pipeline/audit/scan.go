@@ -142,7 +142,7 @@ func (s *Scanner) Bytes(ctx context.Context, where string, p []byte) {
 		s.inflate(where+" gzip", p[at-3:], func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) })
 	}
 	if len(p) > 8 && bytes.HasPrefix(p, []byte("PAR1")) && bytes.HasSuffix(p, []byte("PAR1")) {
-		_ = eachRecord(ctx, p, func(rec arrow.RecordBatch) error {
+		_ = eachRecord(ctx, where, p, func(rec arrow.RecordBatch) error {
 			s.record(where, rec)
 			return nil
 		})

@@ -39,6 +39,7 @@ func (w *worker) advance(ctx context.Context) error {
 			}
 		}
 		w.known = max(w.known, h.number)
+		w.doubt = h.doubt()
 		// The next batch is opened only now, so it cannot be committed at or
 		// below what this one saw.
 		w.base = max(w.base, h.intent.Base, h.closed.Version)
@@ -65,7 +66,7 @@ func (w *worker) openBatch(ctx context.Context, groups []group) error {
 		w.base = d.Version
 	}
 	_, err := w.log.open(ctx, w.known+1, &intent{
-		group: groups[0], Pending: groups[1:], Base: w.base,
+		group: groups[0], Pending: groups[1:], Base: w.base, Doubt: w.doubt,
 		Worker: w.d.id, OpenedAt: w.d.store.Now(),
 	})
 	if err != nil {
@@ -128,15 +129,15 @@ func (w *worker) finish(ctx context.Context, h *head) error {
 }
 
 // close writes the closing record. If another worker's stands that knows of no
-// commit, ours is announced all the same.
+// commit, ours is made known all the same.
 func (w *worker) close(ctx context.Context, h *head, c *closed) (*closed, error) {
 	stands, err := w.log.close(ctx, h.number, c)
 	if err != nil {
 		return nil, &trouble{"state_unavailable", err}
 	}
 	if c.Committed && !stands.Committed {
-		if err := w.announceTable(ctx, h.number, c); err != nil {
-			return nil, &trouble{"queue_unavailable", err}
+		if err := w.resolve(ctx, h.number); err != nil {
+			return nil, err
 		}
 	}
 	return stands, nil
@@ -155,6 +156,9 @@ func (w *worker) attempt(ctx context.Context, h *head) (*closed, error) {
 	return w.record(ctx, h, &d, lost)
 }
 
+// errClosed ends an attempt at a batch that another worker has closed.
+var errClosed = errors.New("closed by another worker")
+
 // panicked is a panic inside the table's Delete: where, and nothing of what.
 // Neither the value nor the arguments of the frames are kept, since both may
 // be what rows were compared with.
@@ -171,6 +175,15 @@ func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject
 	return w.table.Delete(ctx, storage.Deletion{
 		Batch: w.batch(h.number, h.intent), Subjects: subjects, Now: w.d.store.Now,
 		Approve: func(ctx context.Context, m storage.Matched) ([]bool, error) {
+			// A batch that others have closed meanwhile is not committed any
+			// more, as far as that can be seen; see head.doubt.
+			c, err := w.log.closedOf(ctx, h.number)
+			if err != nil {
+				return nil, &trouble{"state_unavailable", err}
+			}
+			if c != nil {
+				return nil, errClosed
+			}
 			held := make([]bool, len(m.Rows))
 			for i, rows := range m.Rows {
 				if !w.conf.Limits.Exceeded(rows, m.LiveRows) {
@@ -248,7 +261,10 @@ func (w *worker) record(ctx context.Context, h *head, d *storage.Deleted, lost [
 		r := result{Request: h.intent.Requests[i], Rows: s.Rows}
 		switch {
 		case lost != nil && lost[i] != "" && s.Rows == 0:
-			r.State, r.Code = pipeline.Failed, lost[i]
+			var err error
+			if r, err = w.lost(ctx, r.Request, lost[i]); err != nil {
+				return nil, err
+			}
 		case s.State == storage.SubjectHeld:
 			r.State = pipeline.Held
 		case s.State == storage.SubjectInvalid:
@@ -264,6 +280,20 @@ func (w *worker) record(ctx context.Context, h *head, d *storage.Deleted, lost [
 		}
 	}
 	return c, nil
+}
+
+// lost is the result for a request that fails. One that is hidden already does
+// not: a late commit of an earlier batch was counted
+// after this one had been opened, and ended the request.
+func (w *worker) lost(ctx context.Context, id pipeline.RequestID, code string) (result, error) {
+	i, err := w.d.store.Item(ctx, id, w.conf.Name)
+	if err != nil {
+		return result{}, &trouble{"state_unavailable", err}
+	}
+	if i != nil && i.State == pipeline.Hidden {
+		return result{Request: id, State: pipeline.Hidden, Rows: i.Rows, Late: i.Late}, nil
+	}
+	return result{Request: id, State: pipeline.Failed, Code: code}, nil
 }
 
 // addOrigin counts what a batch that was given up did after all.
@@ -282,6 +312,7 @@ func (w *worker) addOrigin(ctx context.Context, c *closed, origin int64) error {
 			continue
 		}
 		c.Results[n].Rows += d.Subjects[at].Rows
+		c.Results[n].Late = append(c.Results[n].Late, origin)
 	}
 	c.Version = max(c.Version, d.Version)
 	return nil
@@ -308,6 +339,9 @@ func (w *worker) failed(ctx context.Context, h *head, k int, err error) error {
 	case ctx.Err() != nil:
 		end()
 		return ctx.Err()
+	case errors.Is(err, errClosed):
+		end()
+		return nil
 	case errors.As(err, &p):
 		note(pipeline.CodePanicked)
 		w.logg.LogAttrs(ctx, slog.LevelError, "delete panicked", slog.Int64("batch", h.number), slog.Any("frames", p.frames))
@@ -316,6 +350,12 @@ func (w *worker) failed(ctx context.Context, h *head, k int, err error) error {
 	case errors.As(err, &t):
 		end()
 		return err
+	}
+	if errors.Is(err, storage.ErrBatchOrder) {
+		if c, cerr := w.log.closedOf(ctx, h.number); cerr == nil && c != nil {
+			end() // others have closed it and gone on
+			return nil
+		}
 	}
 	for _, of := range []error{
 		storage.ErrRefused, storage.ErrCorrupt, storage.ErrNoTable,
@@ -361,14 +401,19 @@ func (w *worker) giveUp(ctx context.Context, h *head, code string) error {
 	var c *closed
 	switch {
 	case ok:
-		if c, err = w.record(ctx, h, &d, nil); err != nil {
+		_, lost, err := w.load(ctx, ids)
+		if err != nil {
+			return &trouble{"state_unavailable", err}
+		}
+		if c, err = w.record(ctx, h, &d, lost); err != nil {
 			return tableTrouble(err)
 		}
 	case len(ids) == 1:
-		c = &closed{
-			Version: storage.NoVersion, Code: code, At: w.d.store.Now(),
-			Results: []result{{Request: ids[0], State: pipeline.Failed, Code: code}},
+		r, err := w.lost(ctx, ids[0], code)
+		if err != nil {
+			return err
 		}
+		c = &closed{Version: storage.NoVersion, Code: code, At: w.d.store.Now(), Results: []result{r}}
 	default:
 		origins := append(slices.Clone(h.intent.Origins), h.number)
 		half := len(ids) / 2

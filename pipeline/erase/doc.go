@@ -10,6 +10,7 @@
 //	batches/{table}/{n}/attempt-{k}  a worker is trying, or died trying
 //	batches/{table}/{n}/failure-{k}  a try ended by an error that may be the batch's own
 //	batches/{table}/{n}/closed       what came of it
+//	batches/{table}/{n}/late         what it did although closed says that it did nothing
 //	batches/{table}/{n}/settled      items, announcements and closings are done
 //	batches/{table}/{n}/alive        overwritten by who works; decides nothing
 //
@@ -44,7 +45,12 @@
 //
 // Any number may work on one table. A worker that meets an open batch waits as
 // long as its alive object keeps changing, then takes over. Both finishing it
-// at once is safe and costs a second scan. If the two disagree since rows were
-// added in between, the first closing record stands, and the later commit is
-// announced all the same; its rows are then missing from the request's count.
+// at once is safe and costs a second scan. The two can disagree, since rows may be
+// added or a request released in between: one finds nothing to commit and closes
+// the batch, the other has a commit under way. So who is about to commit looks
+// whether the batch is closed, and who opens the next batch writes into its
+// intent which batches others may yet commit. Once that next batch is settled, at
+// the start, and now and then, the table is asked; a commit that is found is
+// announced, and its rows are added to the requests' items. A later commit ends
+// the doubt, since the table takes batches in ascending order only.
 package erase

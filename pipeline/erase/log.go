@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,10 +26,14 @@ type group struct {
 // intent is what a batch is about to do.
 type intent struct {
 	group
-	Pending  []group         `json:"pending,omitempty"` // to be done next, before anything new
-	Base     storage.Version `json:"base"`              // not committed at or below
-	Worker   string          `json:"worker"`            // who opened it
-	OpenedAt time.Time       `json:"opened_at"`
+	Pending []group         `json:"pending,omitempty"` // to be done next, before anything new
+	Base    storage.Version `json:"base"`              // not committed at or below
+	// Doubt are earlier batches that were closed without a commit while another
+	// worker may still have been at them, as long as nothing was committed since:
+	// what they may have done is looked for when this batch is settled.
+	Doubt    []int64   `json:"doubt,omitempty"`
+	Worker   string    `json:"worker"` // who opened it
+	OpenedAt time.Time `json:"opened_at"`
 }
 
 // result is what a batch did for one request.
@@ -38,6 +43,7 @@ type result struct {
 	Rows    int64              `json:"rows"`
 	Code    string             `json:"code,omitempty"`
 	Reason  string             `json:"reason,omitempty"`
+	Late    []int64            `json:"late,omitempty"` // batches given up whose commits count here
 }
 
 // fragment is what a batch did to one fragment.
@@ -91,6 +97,27 @@ func (h *head) next() []group {
 	}
 	return append(append([]group(nil), h.closed.Split...), h.intent.Pending...)
 }
+
+// doubt is Doubt of the next batch. The newest one is closed. Who may still
+// commit a batch began an attempt before it looked whether the batch was closed;
+// so once it is closed, the attempts that are there tell.
+func (h *head) doubt() []int64 {
+	if h.number == 0 || h.closed.Committed {
+		return nil // a commit is the end of every earlier batch
+	}
+	own := 1
+	if h.closed.Code != "" {
+		own = 0 // given up: whoever did so made no attempt, or has ended it
+	}
+	list := h.intent.Doubt
+	if len(h.attempts) > own || len(h.failures) > 0 {
+		list = append(slices.Clone(list), h.number)
+	}
+	return list[max(len(list)-maxDoubt, 0):]
+}
+
+// maxDoubt bounds Doubt.
+const maxDoubt = 1000
 
 func (l *batchLog) prefix() string { return "batches/" + l.table + "/" }
 
@@ -220,6 +247,21 @@ func (l *batchLog) intentOf(ctx context.Context, n int64) (*intent, error) {
 		return nil, fmt.Errorf("read intent: %w", err)
 	}
 	return &i, nil
+}
+
+// late records what a batch did that was closed without a commit, once that is
+// known everywhere. Which of several writers does so does not matter.
+func (l *batchLog) late(ctx context.Context, n int64, c *closed) error {
+	_, err := object.PutOnce(ctx, l.bucket, l.key(n, "late"), c)
+	return err
+}
+
+func (l *batchLog) isLate(ctx context.Context, n int64) (bool, error) {
+	_, err := l.bucket.Stat(ctx, l.key(n, "late"))
+	if errors.Is(err, storage.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // beat tells other workers that batch n is worked on.

@@ -22,13 +22,18 @@ func (w *worker) settle(ctx context.Context, h *head) error {
 	}); err != nil {
 		return &trouble{"state_unavailable", err}
 	}
+	for _, n := range h.intent.Doubt {
+		if err := w.resolve(ctx, n); err != nil {
+			return err
+		}
+	}
 	if h.closed.Committed {
 		if err := w.announceTable(ctx, h.number, h.closed); err != nil {
 			return &trouble{"queue_unavailable", err}
 		}
 	}
 	if err := w.each(ctx, h.closed.Results, func(ctx context.Context, r result) error {
-		return w.report(ctx, w.item(h, r))
+		return w.report(ctx, w.item(h, r), false)
 	}); err != nil {
 		return &trouble{"queue_unavailable", err}
 	}
@@ -61,7 +66,7 @@ func (w *worker) each(ctx context.Context, results []result, do func(context.Con
 func (w *worker) item(h *head, r result) pipeline.Item {
 	i := pipeline.Item{
 		Request: r.Request, Table: w.conf.Name, Batch: h.number, State: r.State, Rows: r.Rows,
-		Version: storage.NoVersion, Code: r.Code, Reason: r.Reason, At: h.closed.At,
+		Version: storage.NoVersion, Code: r.Code, Reason: r.Reason, At: h.closed.At, Late: r.Late,
 	}
 	if r.State == pipeline.Hidden {
 		i.Version = h.closed.Version
@@ -81,16 +86,19 @@ func (w *worker) announceTable(ctx context.Context, n int64, c *closed) error {
 }
 
 // report announces an item, and a failed one by a dead letter too.
-func (w *worker) report(ctx context.Context, i pipeline.Item) error {
+func (w *worker) report(ctx context.Context, i pipeline.Item, amended bool) error {
 	reason := i.Code
 	if i.Reason != "" {
 		reason += ": " + i.Reason
 	}
-	e, err := events.New(w.d.store.Source("deleter"), events.TypeErasureReported, events.StatusSubject(w.conf.Name),
-		fmt.Sprintf("%s/%s/%d", i.Request, i.State, i.Batch), i.At, events.ErasureReported{
-			Request: string(i.Request), Table: i.Table, State: string(i.State), Rows: i.Rows,
-			Version: int64(i.Version), Batch: i.Batch, Reason: reason, At: i.At,
-		})
+	key := fmt.Sprintf("%s/%s/%d", i.Request, i.State, i.Batch)
+	if amended {
+		key += fmt.Sprintf("/%d", len(i.Late))
+	}
+	e, err := events.New(w.d.store.Source("deleter"), events.TypeErasureReported, events.StatusSubject(w.conf.Name), key, i.At, events.ErasureReported{
+		Request: string(i.Request), Table: i.Table, State: string(i.State), Rows: i.Rows,
+		Version: int64(i.Version), Batch: i.Batch, Reason: reason, At: i.At,
+	})
 	if err != nil {
 		return err
 	}

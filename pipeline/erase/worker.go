@@ -34,6 +34,10 @@ type worker struct {
 	fetch pipeline.Fetch
 	known int64           // the newest batch seen closed and settled, or held by the table
 	base  storage.Version // the next batch is not committed at or below it; NoVersion: not known
+	doubt []int64         // intent.Doubt of the next batch
+	// looked is when the table was asked for late commits; zero: not since it
+	// was opened.
+	looked time.Time
 
 	mu    sync.Mutex
 	state TableState
@@ -100,6 +104,9 @@ func (w *worker) step(ctx, work context.Context) error {
 	if err := w.advance(work); err != nil {
 		return err
 	}
+	if err := w.look(work); err != nil {
+		return err
+	}
 	if err := w.gather(ctx, work); err != nil {
 		return err
 	}
@@ -124,7 +131,7 @@ func (w *worker) open(ctx context.Context) error {
 		if err != nil {
 			return tableTrouble(err)
 		}
-		w.table, w.known = t, max(w.known, last)
+		w.table, w.known, w.looked = t, max(w.known, last), time.Time{}
 	}
 	if w.fetch == nil {
 		fetch, err := w.d.consume(ctx, w.conf.Name)
