@@ -57,6 +57,7 @@ func eachRecord(ctx context.Context, key string, p []byte, do func(arrow.RecordB
 		if err != nil {
 			return err
 		}
+		pf.MetaData().FileMetaData.KeyValueMetadata = nil // its Arrow schema would change types
 		fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: 4096}, bounded{memory.DefaultAllocator})
 		if err != nil {
 			return err

@@ -114,7 +114,7 @@ func (w *worker) finish(ctx context.Context, h *head) error {
 	}
 	c, err = w.close(ctx, h, c)
 	if err != nil {
-		return errors.Join(err, w.log.end(context.WithoutCancel(ctx), h.number, k))
+		return errors.Join(err, w.log.end(context.WithoutCancel(ctx), h.number, k, true))
 	}
 	if f := w.d.o.Metrics.Batch; f != nil {
 		var rows int64
@@ -145,6 +145,7 @@ func (w *worker) close(ctx context.Context, h *head, c *closed) (*closed, error)
 
 // attempt deletes the batch and returns what is to be its closing record.
 func (w *worker) attempt(ctx context.Context, h *head) (*closed, error) {
+	w.approved = false
 	subjects, lost, err := w.load(ctx, h.intent.Requests)
 	if err != nil {
 		return nil, &trouble{"state_unavailable", err}
@@ -184,6 +185,7 @@ func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject
 			if c != nil {
 				return nil, errClosed
 			}
+			w.approved = true
 			held := make([]bool, len(m.Rows))
 			for i, rows := range m.Rows {
 				if !w.conf.Limits.Exceeded(rows, m.LiveRows) {
@@ -322,7 +324,7 @@ func (w *worker) addOrigin(ctx context.Context, c *closed, origin int64) error {
 func (w *worker) failed(ctx context.Context, h *head, k int, err error) error {
 	alive := context.WithoutCancel(ctx)
 	end := func() { // best effort: an attempt left behind only counts as a dead worker
-		if err := w.log.end(alive, h.number, k); err != nil {
+		if err := w.log.end(alive, h.number, k, w.approved); err != nil {
 			w.logg.LogAttrs(ctx, slog.LevelDebug, "end attempt failed", slog.Int64("batch", h.number), slog.Any("error", err))
 		}
 	}

@@ -9,6 +9,7 @@
 //	batches/{table}/{n}/intent       which requests, in order, before any work
 //	batches/{table}/{n}/attempt-{k}  a worker is trying, or died trying
 //	batches/{table}/{n}/failure-{k}  a try ended by an error that may be the batch's own
+//	batches/{table}/{n}/unclear-{k}  a try ended that may have sent a commit
 //	batches/{table}/{n}/closed       what came of it
 //	batches/{table}/{n}/late         what it did although closed says that it did nothing
 //	batches/{table}/{n}/settled      items, announcements and closings are done

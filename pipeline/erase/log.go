@@ -86,6 +86,7 @@ type head struct {
 	intent   *intent
 	attempts []int // numbers of the attempt objects, ascending
 	failures []int // numbers of the failure objects, ascending
+	unclear  bool  // an attempt ended alive with its commit perhaps on its way
 	closed   *closed
 	settled  bool
 }
@@ -110,7 +111,7 @@ func (h *head) doubt() []int64 {
 		own = 0 // given up: whoever did so made no attempt, or has ended it
 	}
 	list := h.intent.Doubt
-	if len(h.attempts) > own || len(h.failures) > 0 {
+	if len(h.attempts) > own || len(h.failures) > 0 || h.unclear {
 		list = append(slices.Clone(list), h.number)
 	}
 	return list[max(len(list)-maxDoubt, 0):]
@@ -162,6 +163,8 @@ func (l *batchLog) head(ctx context.Context, from int64) (*head, error) {
 			h.attempts = append(h.attempts, k)
 		case kind == "failure":
 			h.failures = append(h.failures, k)
+		case kind == "unclear":
+			h.unclear = true
 		}
 	}
 	if h.number == 0 {
@@ -202,8 +205,19 @@ func (l *batchLog) begin(ctx context.Context, n int64, k int, a attempt) (bool, 
 	return won, nil
 }
 
-// end removes an attempt that ended alive.
-func (l *batchLog) end(ctx context.Context, n int64, k int) error {
+// endTimeout bounds what is done after the work's context has ended.
+const endTimeout = 5 * time.Second
+
+// end removes an attempt that ended alive. If it got as far as to send a commit
+// whose fate is not known, that stays known.
+func (l *batchLog) end(ctx context.Context, n int64, k int, unclear bool) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if unclear {
+		if err := object.Put(ctx, l.bucket, l.key(n, fmt.Sprintf("unclear-%04d", k)), struct{}{}); err != nil {
+			return err
+		}
+	}
 	return l.bucket.Delete(ctx, l.key(n, fmt.Sprintf("attempt-%04d", k)))
 }
 

@@ -24,17 +24,18 @@ const (
 
 // worker works on one table. Only currentState is safe for concurrent use.
 type worker struct {
-	d     *Deleter
-	conf  pipeline.Table
-	log   batchLog
-	app   string
-	logg  *slog.Logger
-	hand  hand
-	table storage.Table
-	fetch pipeline.Fetch
-	known int64           // the newest batch seen closed and settled, or held by the table
-	base  storage.Version // the next batch is not committed at or below it; NoVersion: not known
-	doubt []int64         // intent.Doubt of the next batch
+	d        *Deleter
+	conf     pipeline.Table
+	log      batchLog
+	app      string
+	logg     *slog.Logger
+	hand     hand
+	table    storage.Table
+	fetch    pipeline.Fetch
+	known    int64           // the newest batch seen closed and settled, or held by the table
+	base     storage.Version // the next batch is not committed at or below it; NoVersion: not known
+	doubt    []int64         // intent.Doubt of the next batch
+	approved bool            // the attempt at hand may send, or have sent, a commit
 	// looked is when the table was asked for late commits; zero: not since it
 	// was opened.
 	looked time.Time
