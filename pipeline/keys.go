@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -42,11 +41,6 @@ const (
 type Identity struct {
 	Type  string
 	Value storage.Secret
-}
-
-type sealedIdentity struct {
-	Type  string `json:"type"`
-	Value string `json:"value"`
 }
 
 // DeriveKey returns a 32 byte key that only holders of the installation's key
@@ -139,8 +133,12 @@ func requestKey(id RequestID) string { return "keys/" + string(id) }
 //
 //	offset 0   1 byte    version, 1
 //	offset 1   12 bytes  nonce, random
-//	offset 13            AES-256-GCM of the JSON [{"type":…,"value":…}, …] and its 16 byte tag;
+//	offset 13            AES-256-GCM of the identities and its 16 byte tag;
 //	                     additional data: "delenda/identities/1\x00" and the request id
+//
+// Each identity is its type and its value, each a uvarint of its length and so
+// many bytes. No byte is escaped, so that what is sealed is never larger than
+// the body that brought it: every request that is accepted fits a message.
 const (
 	sealVersion = 1
 	sealHeader  = 1 + 12
@@ -157,13 +155,12 @@ func sealer(key []byte) (cipher.AEAD, error) {
 func sealData(id RequestID) []byte { return []byte("delenda/identities/1\x00" + string(id)) }
 
 func seal(key []byte, id RequestID, identities []Identity) ([]byte, error) {
-	list := make([]sealedIdentity, len(identities))
-	for i, v := range identities {
-		list[i] = sealedIdentity{v.Type, v.Value.Reveal()}
-	}
-	plain, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
+	var plain []byte
+	for _, v := range identities {
+		for _, text := range []string{v.Type, v.Value.Reveal()} {
+			plain = binary.AppendUvarint(plain, uint64(len(text)))
+			plain = append(plain, text...)
+		}
 	}
 	aead, err := sealer(key)
 	if err != nil {
@@ -189,13 +186,33 @@ func open(key []byte, id RequestID, sealed []byte) ([]Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w: not authentic", id, ErrSealed)
 	}
-	var list []sealedIdentity
-	if err := json.Unmarshal(plain, &list); err != nil {
+	identities, ok := decodeIdentities(plain)
+	if !ok {
 		return nil, fmt.Errorf("request %s: %w: not a list of identities", id, ErrSealed)
 	}
-	identities := make([]Identity, len(list))
-	for i, v := range list {
-		identities[i] = Identity{Type: v.Type, Value: storage.NewSecret(v.Value)}
-	}
 	return identities, nil
+}
+
+// decodeIdentities copies what it returns. Every length is within what is there.
+func decodeIdentities(p []byte) (list []Identity, ok bool) {
+	text := func() (s string, ok bool) {
+		n, used := binary.Uvarint(p)
+		if used <= 0 || n > uint64(len(p)-used) {
+			return "", false
+		}
+		s, p = string(p[used:used+int(n)]), p[used+int(n):] //nolint:gosec // at most len(p)
+		return s, true
+	}
+	for len(p) > 0 {
+		typ, ok := text()
+		if !ok {
+			return nil, false
+		}
+		value, ok := text()
+		if !ok {
+			return nil, false
+		}
+		list = append(list, Identity{Type: typ, Value: storage.NewSecret(value)})
+	}
+	return list, true
 }
