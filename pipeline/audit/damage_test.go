@@ -56,7 +56,7 @@ func decode(tb testing.TB, p []byte) error {
 
 func Test_a_damaged_file_is_an_error_at_most(t *testing.T) {
 	t.Parallel()
-	step := 61
+	step := 151
 	if os.Getenv("DELENDA_LONG") != "" {
 		step = 1
 	}

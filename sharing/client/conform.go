@@ -147,6 +147,9 @@ func (c conformer) times(ctx context.Context, have arrow.ArrayData, from, to *ar
 }
 
 func (c conformer) cast(ctx context.Context, have arrow.ArrayData, o *compute.CastOptions) (arrow.ArrayData, error) {
+	if !castable(have.DataType(), o.ToType) {
+		return nil, errPhysicalType
+	}
 	in := array.MakeFromData(have)
 	defer in.Release()
 	out, err := compute.CastArray(compute.WithAllocator(ctx, c.mem), in, o)
@@ -156,6 +159,26 @@ func (c conformer) cast(ctx context.Context, have arrow.ArrayData, o *compute.Ca
 	defer out.Release()
 	out.Data().Retain()
 	return out.Data(), nil
+}
+
+// castable tells the casts that widening needs, whose code cannot panic: it runs
+// in a goroutine of the library.
+func castable(from, to arrow.DataType) bool {
+	number := func(t arrow.DataType) bool {
+		return arrow.IsInteger(t.ID()) || t.ID() == arrow.FLOAT32 || t.ID() == arrow.FLOAT64
+	}
+	text := func(t arrow.DataType) bool { return t.ID() == arrow.STRING || t.ID() == arrow.BINARY }
+	switch from.ID() {
+	case arrow.DECIMAL128:
+		d, ok := from.(*arrow.Decimal128Type)
+		return ok && to.ID() == arrow.DECIMAL128 && d.Precision <= 38 && 0 <= d.Scale && d.Scale <= d.Precision
+	case arrow.DATE32, arrow.TIMESTAMP:
+		return to.ID() == arrow.TIMESTAMP
+	case arrow.FIXED_SIZE_BINARY:
+		return text(to)
+	default:
+		return number(from) && number(to) || arrow.IsInteger(from.ID()) && to.ID() == arrow.DECIMAL128 || text(from) && text(to)
+	}
 }
 
 func release(all []arrow.ArrayData) {

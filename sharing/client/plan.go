@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -25,6 +26,15 @@ type plan struct {
 type int96Leaf struct {
 	name string
 	leaf int
+}
+
+// all returns every Parquet column that is read.
+func (p *plan) all() []int {
+	leaves := slices.Clone(p.leaves)
+	for _, c := range p.int96 {
+		leaves = append(leaves, c.leaf)
+	}
+	return leaves
 }
 
 // partition is the one value of a column in a file; nil text is null.
@@ -127,11 +137,7 @@ func hasIDs(m *pqarrow.SchemaManifest) bool {
 func (p *plan) conform(ctx context.Context, r *reader, batch arrow.RecordBatch) (arrow.RecordBatch, error) {
 	n := int(batch.NumRows())
 	columns := make([]arrow.Array, 0, len(r.columns))
-	defer func() {
-		for _, c := range columns {
-			c.Release()
-		}
-	}()
+	defer func() { releaseArrays(columns) }()
 	for i, c := range r.columns {
 		var out arrow.Array
 		var err error

@@ -8,10 +8,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/compute"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"delenda/storage"
@@ -113,7 +110,16 @@ func (s *Snapshot) newReader(o *ReadOptions) (*reader, error) {
 }
 
 // file yields the live rows of one data file.
-func (r *reader) file(ctx context.Context, f *File, yield func(arrow.RecordBatch, error) bool) (err error) {
+func (r *reader) file(ctx context.Context, f *File, yield func(arrow.RecordBatch, error) bool) error {
+	object, err := r.s.fs.openObject(ctx, f.Add.Path, f.Add.SizeBytes)
+	if err != nil {
+		return err
+	}
+	return r.object(ctx, f, object, yield)
+}
+
+// object decodes one data file.
+func (r *reader) object(ctx context.Context, f *File, object *objectReader, yield func(arrow.RecordBatch, error) bool) (err error) {
 	defer func() {
 		// The Parquet reader panics on some files that are not Parquet. What
 		// the consumer's loop throws is none of ours.
@@ -122,15 +128,12 @@ func (r *reader) file(ctx context.Context, f *File, yield func(arrow.RecordBatch
 				panic(p)
 			}
 			err = &storage.CorruptError{Key: f.Add.Path, Offset: -1, Field: "data file", Reason: "cannot be decoded"}
+			if p == errTooLarge {
+				err = storage.Refuse("batch_too_large", "%d rows of a file need a buffer of more than %d bytes: ask for less with BatchRows", r.batch, maxBuffer)
+			}
 		}
 	}()
-	object, err := r.s.fs.openObject(ctx, f.Add.Path, f.Add.SizeBytes)
-	if err != nil {
-		return err
-	}
-	// Pages are not all given back by the Parquet reader: Go's memory takes them.
-	props := parquet.NewReaderProperties(memory.DefaultAllocator)
-	pf, err := file.NewParquetReader(object, file.WithReadProps(props))
+	pf, err := openParquet(object)
 	if err != nil {
 		return r.decodeError(f, object, "footer", err)
 	}
@@ -141,7 +144,7 @@ func (r *reader) file(ctx context.Context, f *File, yield func(arrow.RecordBatch
 			return err
 		}
 	}
-	reader, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: r.batch}, r.mem)
+	reader, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: r.batch}, bounded{r.mem})
 	if err != nil {
 		return r.decodeError(f, object, "schema", err)
 	}
@@ -168,6 +171,10 @@ type span struct{ from, to int64 }
 
 // rowGroup yields the live rows of one row group.
 func (r *reader) rowGroup(ctx context.Context, f *File, object *objectReader, reader *pqarrow.FileReader, plan *plan, group int, rows span, hidden *deletion.Set, yield func(arrow.RecordBatch, error) bool) error {
+	err := rehearse(reader.ParquetReader(), reader.Manifest, plan.all(), group, object.size)
+	if err != nil {
+		return r.decodeError(f, object, "row group", err)
+	}
 	source, err := r.source(ctx, reader, plan, group, rows)
 	if err != nil {
 		return r.decodeError(f, object, "row group", err)
@@ -175,6 +182,9 @@ func (r *reader) rowGroup(ctx context.Context, f *File, object *objectReader, re
 	defer source.Release()
 	at := rows.from
 	for at < rows.to && !r.done {
+		if err := ctx.Err(); err != nil { // a footer may claim any number of rows
+			return err
+		}
 		batch, err := source.next()
 		if err != nil {
 			return r.decodeError(f, object, "row group", err)
@@ -197,7 +207,7 @@ func (r *reader) rowGroup(ctx context.Context, f *File, object *objectReader, re
 // emit drops the hidden rows of a physical batch, gives the others the table's
 // schema and hands them on.
 func (r *reader) emit(ctx context.Context, f *File, object *objectReader, plan *plan, batch arrow.RecordBatch, rows span, hidden *deletion.Set, yield func(arrow.RecordBatch, error) bool) error {
-	live, err := r.live(ctx, batch, rows, hidden)
+	live, err := r.live(batch, rows, hidden)
 	if err != nil {
 		return r.decodeError(f, object, "rows", err)
 	}
@@ -231,32 +241,53 @@ func (r *reader) hand(yield func(arrow.RecordBatch, error) bool, out arrow.Recor
 }
 
 // live returns the rows of a batch that are not hidden.
-func (r *reader) live(ctx context.Context, batch arrow.RecordBatch, rows span, hidden *deletion.Set) (arrow.RecordBatch, error) {
+func (r *reader) live(batch arrow.RecordBatch, rows span, hidden *deletion.Set) (arrow.RecordBatch, error) {
 	if hidden.Max() < rows.from {
 		batch.Retain()
 		return batch, nil
 	}
-	mask := array.NewBooleanBuilder(r.mem)
-	defer mask.Release()
-	mask.Reserve(int(batch.NumRows()))
+	var runs []span
 	kept := int64(0)
 	for row := rows.from; row < rows.to; row++ {
-		live := !hidden.Contains(row)
-		if live {
-			kept++
+		if hidden.Contains(row) {
+			continue
 		}
-		mask.UnsafeAppend(live)
+		if n := len(runs); n > 0 && runs[n-1].to == row {
+			runs[n-1].to++
+		} else {
+			runs = append(runs, span{row, row + 1})
+		}
+		kept++
 	}
-	if kept == batch.NumRows() {
+	switch {
+	case kept == batch.NumRows():
 		batch.Retain()
 		return batch, nil
+	case len(runs) <= 1:
+		runs = append(runs, span{rows.from, rows.from})
+		return batch.NewSlice(runs[0].from-rows.from, runs[0].to-rows.from), nil
 	}
-	filter := mask.NewArray()
-	defer filter.Release()
-	if batch.NumCols() == 0 {
-		return array.NewRecordBatch(batch.Schema(), nil, kept), nil
+	columns := make([]arrow.Array, 0, batch.NumCols())
+	defer func() { releaseArrays(columns) }()
+	for _, c := range batch.Columns() {
+		pieces := make([]arrow.Array, len(runs))
+		for i, run := range runs {
+			pieces[i] = array.NewSlice(c, run.from-rows.from, run.to-rows.from)
+		}
+		whole, err := array.Concatenate(pieces, r.mem)
+		releaseArrays(pieces)
+		if err != nil {
+			return nil, err
+		}
+		columns = append(columns, whole)
 	}
-	return compute.FilterRecordBatch(compute.WithAllocator(ctx, r.mem), batch, filter, compute.DefaultFilterOptions())
+	return array.NewRecordBatch(batch.Schema(), columns, kept), nil
+}
+
+func releaseArrays(all []arrow.Array) {
+	for _, a := range all {
+		a.Release()
+	}
 }
 
 // decodeError says where bytes could not be decoded, without the decoder's

@@ -2,12 +2,12 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
@@ -38,17 +38,12 @@ func (r *reader) source(ctx context.Context, fr *pqarrow.FileReader, p *plan, gr
 		fields = records.Schema().Fields()
 	}
 	for _, c := range p.int96 {
-		chunk, err := fr.ParquetReader().RowGroup(group).Column(c.leaf)
+		records, err := leafReader(fr.ParquetReader(), fr.Manifest, c.leaf, group, bounded{r.mem})
 		if err != nil {
 			s.Release()
 			return nil, err
 		}
-		typed, ok := chunk.(*file.Int96ColumnChunkReader)
-		if !ok {
-			s.Release()
-			return nil, errors.New("column is not INT96")
-		}
-		s.int96 = append(s.int96, &int96Column{chunk: typed, optional: chunk.Descriptor().MaxDefinitionLevel() > 0})
+		s.int96 = append(s.int96, &int96Column{records})
 		fields = append(fields, arrow.Field{Name: c.name, Type: timestampUTC, Nullable: true})
 	}
 	s.schema = arrow.NewSchema(fields, nil)
@@ -60,17 +55,16 @@ func (s *source) Release() {
 	if s.records != nil {
 		s.records.Release()
 	}
+	for _, c := range s.int96 {
+		c.records.Release()
+	}
 }
 
 // next returns the next batch; the caller releases it.
 func (s *source) next() (arrow.RecordBatch, error) {
 	n := min(s.batch, s.left)
 	var columns []arrow.Array
-	defer func() {
-		for _, c := range columns {
-			c.Release()
-		}
-	}()
+	defer func() { releaseArrays(columns) }()
 	if s.records != nil {
 		if !s.records.Next() {
 			if err := s.records.Err(); err != nil {
@@ -80,6 +74,9 @@ func (s *source) next() (arrow.RecordBatch, error) {
 		}
 		n = s.records.RecordBatch().NumRows()
 		for _, c := range s.records.RecordBatch().Columns() {
+			if err := array.Validate(c); err != nil {
+				return nil, err
+			}
 			c.Retain()
 			columns = append(columns, c)
 		}
@@ -102,45 +99,33 @@ func (s *source) next() (arrow.RecordBatch, error) {
 
 // int96Column reads a column of INT96 times, 8 bytes of nanoseconds in the day
 // and 4 of the Julian day, both little-endian, as microseconds of the epoch.
-type int96Column struct {
-	chunk    *file.Int96ColumnChunkReader
-	optional bool
-	values   []parquet.Int96
-	levels   []int16
-}
+type int96Column struct{ records file.RecordReader }
 
 func (c *int96Column) read(n int64, mem memory.Allocator) (arrow.Array, error) {
-	if int64(len(c.values)) < n {
-		c.values, c.levels = make([]parquet.Int96, n), make([]int16, n)
+	c.records.Reset()
+	if err := c.records.Reserve(n); err != nil {
+		return nil, err
+	}
+	read, err := c.records.ReadRecords(n)
+	if err != nil {
+		return nil, err
+	}
+	if read != n || int64(c.records.ValuesWritten()) != n {
+		return nil, io.ErrUnexpectedEOF
+	}
+	valid := c.records.ReleaseValidBits() // nil if the column is never null
+	if valid != nil {
+		defer valid.Release()
 	}
 	b := array.NewTimestampBuilder(mem, timestampUTC)
 	defer b.Release()
 	b.Reserve(int(n))
-	for left := n; left > 0; {
-		levels := c.levels[:left]
-		if !c.optional {
-			levels = nil
+	for i, v := range parquet.Int96Traits.CastFromBytes(c.records.Values())[:n] {
+		if valid != nil && !bitutil.BitIsSet(valid.Bytes(), i) {
+			b.AppendNull()
+			continue
 		}
-		total, read, err := c.chunk.ReadBatch(left, c.values[:left], levels, nil)
-		if err != nil {
-			return nil, err
-		}
-		if total <= 0 {
-			return nil, io.ErrUnexpectedEOF
-		}
-		values := c.values[:read]
-		for i := range total {
-			if c.optional && levels[i] == 0 {
-				b.AppendNull()
-				continue
-			}
-			if len(values) == 0 {
-				return nil, errors.New("fewer values than levels")
-			}
-			b.Append(arrow.Timestamp(values[0].ToTime().UnixMicro()))
-			values = values[1:]
-		}
-		left -= total
+		b.Append(arrow.Timestamp(v.ToTime().UnixMicro()))
 	}
 	return b.NewArray(), nil
 }
