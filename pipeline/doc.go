@@ -6,8 +6,8 @@
 // # State
 //
 // Everything that decides lives in the state prefix, a storage.Bucket of its
-// own. All objects but two kinds are written once, by put-if-absent, and never
-// change; the two are markers that only come and go.
+// own. All objects but a few are written once, by put-if-absent, and never
+// change; those few (open, retries, parked) are marks that only come and go.
 //
 //	keys/installation            the installation's key, wrapped by the Keeper
 //	keys/{request}               the request's own key, wrapped; deleted to shred
@@ -17,6 +17,7 @@
 //	items/{request}/{table}/{batch}  Item: what a batch did for the request; with -{k}, amended
 //	releases/{request}           Release: a person let a held request go
 //	retries/{request}/{table}/{batch}  a person wants that failure tried again
+//	parked/{table}               Parked: why no deleter works on the table now; decides nothing
 //	batches/{table}/{batch}/...  the batch log, see package erase
 //
 // A request's id is an HMAC of source and idempotency key under the

@@ -31,6 +31,7 @@ type TableStatus struct {
 	Rows    int64           `json:"rows"`    // hidden, or counted while held
 	Version storage.Version `json:"version"` // that shows none of the rows; -1 before
 	Batch   int64           `json:"batch,omitempty"`
+	Parked  bool            `json:"parked,omitempty"` // received, and no deleter can work on the table: Code and Reason say why
 	Code    string          `json:"code,omitempty"`
 	Reason  string          `json:"reason,omitempty"`
 	At      *time.Time      `json:"at,omitempty"`
@@ -45,6 +46,9 @@ func (s *Store) Status(ctx context.Context, id RequestID) (*Status, error) {
 	st, err := s.status(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.explain(ctx, st.Tables); err != nil {
+		return nil, fmt.Errorf("status of %s: %w", id, err)
 	}
 	if st.State == Hidden {
 		var c Status
@@ -78,7 +82,10 @@ func (s *Store) status(ctx context.Context, r *Record) (*Status, error) {
 			}
 			if !run {
 				at := i.At
-				t = TableStatus{table, i.State, i.Rows, i.Version, i.Batch, i.Code, i.Reason, &at}
+				t = TableStatus{
+					Table: table, State: i.State, Rows: i.Rows, Version: i.Version, Batch: i.Batch,
+					Code: i.Code, Reason: i.Reason, At: &at,
+				}
 			}
 		}
 		st.Tables[n] = t

@@ -35,6 +35,8 @@ type worker struct {
 	known    int64           // the newest batch seen closed and settled, or held by the table
 	base     storage.Version // the next batch is not committed at or below it; NoVersion: not known
 	doubt    []int64         // intent.Doubt of the next batch
+	parked   pipeline.Parked // what was last written; see mark
+	unparked time.Time       // when the mark was last taken away; zero: not since it was written
 	approved bool            // the attempt at hand may send, or have sent, a commit
 	// looked is when the table was asked for late commits; zero: not since it
 	// was opened.
@@ -77,6 +79,7 @@ func (w *worker) run(ctx, work context.Context) {
 			break
 		}
 		w.setState(ctx, err)
+		w.mark(work, err)
 		if err == nil {
 			pause.Reset()
 			continue
