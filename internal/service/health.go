@@ -113,20 +113,13 @@ func (h *Health) Shares(list func() []ShareHealth) {
 	h.shares = list
 }
 
-// Readiness runs the checks.
+// Readiness runs the checks, and only then looks at tables and shares: what
+// makes a check pass is in the same answer.
 func (h *Health) Readiness(ctx context.Context) Readiness {
 	h.mu.Lock()
 	checks := slices.Clone(h.checks)
 	r := Readiness{Service: h.service, Ready: true, Checks: []CheckHealth{}}
-	for _, t := range h.tables {
-		r.Tables = append(r.Tables, t)
-	}
-	shares := h.shares
 	h.mu.Unlock()
-	if shares != nil {
-		r.Shares = shares()
-	}
-	slices.SortFunc(r.Tables, func(a, b TableHealth) int { return strings.Compare(a.Table, b.Table) })
 
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -137,6 +130,17 @@ func (h *Health) Readiness(ctx context.Context) Readiness {
 		}
 		r.Checks = append(r.Checks, result)
 	}
+
+	h.mu.Lock()
+	for _, t := range h.tables {
+		r.Tables = append(r.Tables, t)
+	}
+	shares := h.shares
+	h.mu.Unlock()
+	if shares != nil {
+		r.Shares = shares()
+	}
+	slices.SortFunc(r.Tables, func(a, b TableHealth) int { return strings.Compare(a.Table, b.Table) })
 	return r
 }
 
