@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -29,14 +30,49 @@ type Consumer struct {
 	// stream in clear until they are acknowledged.
 	Plain bool
 	// MaxDeliveries is after how many deliveries a message is given up, with a
-	// dead letter; zero is 20. It is looked at before the message.
+	// dead letter; zero is 20. It is looked at before the message. Those that
+	// this process gave back itself, for trouble that passes, count a fiftieth:
+	// they kill nobody.
 	MaxDeliveries int
 	Logger        *slog.Logger // none if nil
+
+	mu    sync.Mutex
+	given map[uint64]int // deliveries given back, by sequence, of messages that are not done
+}
+
+// givenBack is how many deliveries that were given back count as one.
+const givenBack = 50
+
+// tooOften counts deliveries.
+func (c *Consumer) tooOften(m pipeline.Message) bool {
+	limit := c.MaxDeliveries
+	if limit == 0 {
+		limit = 20
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	given := min(c.given[m.Sequence], m.Deliveries)
+	return m.Deliveries-given+given/givenBack > limit
+}
+
+// note remembers that a message was given back, or forgets it once it is done.
+func (c *Consumer) note(m pipeline.Message, done bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case done:
+		delete(c.given, m.Sequence)
+	case c.given == nil:
+		c.given = map[uint64]int{m.Sequence: 1}
+	default:
+		c.given[m.Sequence]++
+	}
 }
 
 const (
 	consumerBatch    = 64
 	consumerParallel = 16
+	consumerTimeout  = 25 * time.Second // of what was fetched at a time; less than the consumer's AckWait and a drain
 )
 
 // Run works until ctx is done.
@@ -75,8 +111,10 @@ func (c *Consumer) step(ctx context.Context) error {
 		}
 		messages = append(messages, more...)
 	}
-	// What is fetched is finished, also when ctx ends.
-	ctx = context.WithoutCancel(ctx)
+	// What is fetched is finished, also when ctx ends, but not for ever: the
+	// messages come again by themselves.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), consumerTimeout)
+	defer cancel()
 	var g errgroup.Group
 	g.SetLimit(consumerParallel)
 	for _, m := range messages {
@@ -85,6 +123,7 @@ func (c *Consumer) step(ctx context.Context) error {
 			if err != nil {
 				_ = m.Nak(ctx, retryDelay(m.Deliveries))
 			}
+			c.note(m, err == nil)
 			return err
 		})
 	}
@@ -102,11 +141,7 @@ func (c *Consumer) handle(ctx context.Context, m pipeline.Message) error {
 		// Nobody to answer: outcome subjects exist for configured sources only.
 		return c.giveUp(ctx, m, "unknown_source")
 	}
-	limit := c.MaxDeliveries
-	if limit == 0 {
-		limit = 20
-	}
-	if m.Deliveries > limit {
+	if c.tooOften(m) {
 		p := problem(http.StatusInternalServerError, "gave_up", "", "the message was given up")
 		if err := c.answer(ctx, source, m, nil, p); err != nil {
 			return err
@@ -185,8 +220,8 @@ func (c *Consumer) giveUp(ctx context.Context, m pipeline.Message, code string) 
 		Subject: m.Subject, Stream: m.Stream, Sequence: m.Sequence,
 		Code: code, Deliveries: m.Deliveries, At: store.Now(),
 	}
-	if isJWE(m.Data) {
-		d.Payload = m.Data
+	if len(m.Data) <= 2*MaxBody {
+		d.Payload = sealedOnly(m.Data)
 	}
 	e, err := events.New(store.Source("ingest"), events.TypeDeadLetter, events.DeadSubject("intake"),
 		fmt.Sprintf("%s/%d/%s", m.Stream, m.Sequence, code), store.Now(), d)

@@ -1,12 +1,15 @@
 package intake_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-jose/go-jose/v4"
@@ -227,6 +230,60 @@ func Test_messages_that_cannot_be_answered_or_come_too_often_are_given_up(t *tes
 	}
 }
 
+func Test_a_message_is_not_given_up_for_trouble_that_passes(t *testing.T) {
+	t.Parallel()
+	s := newPlainSender(t)
+	s.c.Plain, s.c.MaxDeliveries = true, 1
+	conn := &pipelinetest.Conn{Queue: s.w.Queue}
+	var tries atomic.Int32
+	s.c.Intake = intake.New(s.store, tables(), func(ctx context.Context, e events.Event) error {
+		if tries.Add(1) <= 3 {
+			return errors.New("no bus")
+		}
+		return conn.Publish(ctx, e)
+	}, nil)
+	s.w.Queue.Put(events.IntakeSubject("crm"), "", []byte(valid()))
+	s.run(t)
+	if got := s.outcomes(t); len(got) != 1 || !got[0].Accepted {
+		t.Errorf("%+v", got)
+	}
+}
+
+func Test_what_only_looks_encrypted_is_not_kept_in_a_dead_letter(t *testing.T) {
+	t.Parallel()
+	s := newSender(t)
+	s.c.Sources = nil // nobody to answer
+	sealed := encrypt(t, s.keys.Keys[0], jose.A256GCM, false, valid())
+	for _, message := range []string{
+		person + ".lives.in",
+		`{"ciphertext":"x","value":"` + person + `"}`,
+		`{"value":"` + person + `",` + sealed[1:],
+	} {
+		s.w.Queue.Put(events.IntakeSubject("crm"), "", []byte(message))
+	}
+	s.run(t)
+	letters := s.w.Queue.Kept(events.TypeDeadLetter)
+	if len(letters) != 3 {
+		t.Errorf("%d letters", len(letters))
+	}
+	kept := 0
+	for _, e := range letters {
+		d, err := events.Payload[events.DeadLetter](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(d.Payload, []byte(person)) {
+			t.Errorf("kept in clear: %d bytes", len(d.Payload))
+		}
+		if len(d.Payload) > 0 {
+			kept++
+		}
+	}
+	if kept != 1 {
+		t.Errorf("%d letters can be replayed", kept)
+	}
+}
+
 func Test_an_intake_message_survives_trouble_at_any_operation(t *testing.T) {
 	t.Parallel()
 	for _, mode := range fault.Modes() {
@@ -237,9 +294,10 @@ func Test_an_intake_message_survives_trouble_at_any_operation(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			strike := pipelinetest.NewStrike(mode, n, cancel)
 			conn := &pipelinetest.Conn{Queue: s.w.Queue, Around: strike.Around}
-			first := *s.c
-			first.Publish, first.Fetch = conn.Publish, conn.Fetch(events.IntakeSubject("crm"))
-			first.Intake = intake.New(s.store, tables(), conn.Publish, nil)
+			first := &intake.Consumer{
+				Intake: intake.New(s.store, tables(), conn.Publish, nil), Publish: conn.Publish,
+				Fetch: conn.Fetch(events.IntakeSubject("crm")), Sources: s.c.Sources, Plain: true,
+			}
 			var run sync.WaitGroup
 			run.Go(func() { _ = first.Run(ctx) })
 			for ctx.Err() == nil && !strike.Struck() {

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -39,7 +40,14 @@ func Handler(in *Intake, sources []Source, keys *Keys) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, problem(http.StatusNotFound, "not_found", "", "no such resource"))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A body that trickles in, a bucket that does not answer: neither holds
+		// a connection for ever.
+		ctx, cancel := context.WithTimeout(r.Context(), in.o.Timeout)
+		defer cancel()
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(in.o.Timeout)) // where the server can
+		mux.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 type handler struct {

@@ -21,6 +21,9 @@ type Options struct {
 	MaxAge time.Duration
 	// MaxSkew is how far received_at may lie in the future; zero is five minutes.
 	MaxSkew time.Duration
+	// Timeout bounds one HTTP request, from its headers to its answer; zero is
+	// one minute.
+	Timeout time.Duration
 	Metrics pipeline.Metrics
 	Logger  *slog.Logger // none if nil
 }
@@ -45,6 +48,9 @@ func New(store *pipeline.Store, tables []pipeline.Table, publish pipeline.Publis
 	}
 	if in.o.MaxSkew == 0 {
 		in.o.MaxSkew = 5 * time.Minute
+	}
+	if in.o.Timeout == 0 {
+		in.o.Timeout = time.Minute
 	}
 	if in.o.Logger == nil {
 		in.o.Logger = slog.New(slog.DiscardHandler)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -418,6 +419,40 @@ func Test_what_is_no_request_is_refused_before_it_is_read(t *testing.T) {
 	wantProblem(t, s.do(t, http.MethodDelete, "/v1/erasures/x", "crm-token", ""), 405, "method_not_allowed", "")
 	wantProblem(t, s.do(t, http.MethodGet, "/v1/erasures/x/y", "crm-token", ""), 404, "not_found", "")
 	wantProblem(t, s.do(t, http.MethodGet, "/v1/keys", "", ""), 404, "not_found", "")
+}
+
+func Test_a_body_that_does_not_come_and_a_bucket_that_does_not_answer_hold_no_connection(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	hang := func(ctx context.Context, _ events.Event) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	in := intake.New(s.store, tables(), hang, &intake.Options{Timeout: 50 * time.Millisecond})
+	server := httptest.NewServer(intake.Handler(in, []intake.Source{{Name: "crm", TokensSHA256: [][32]byte{sha256.Sum256([]byte("crm-token"))}}}, nil))
+	t.Cleanup(server.Close)
+	r, w := io.Pipe()
+	defer func() { _ = w.Close() }()
+	for name, body := range map[string]io.Reader{"no body": r, "no bus": strings.NewReader(valid())} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/erasures", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer crm-token")
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := server.Client().Do(req)
+		if ctx.Err() != nil {
+			t.Errorf("%s: still waiting", name)
+		}
+		if err != nil {
+			continue // cut
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode < 400 {
+			t.Errorf("%s: %s, %v", name, resp.Status, err)
+		}
+	}
 }
 
 func Test_trouble_of_the_state_prefix_is_503_and_not_an_acceptance(t *testing.T) {

@@ -98,15 +98,33 @@ func isJWE(data []byte) bool {
 	return p == nil && root["ciphertext"] != nil
 }
 
-// open decrypts a JWE: compact or flattened JSON, one recipient, to one of the
-// published keys, A256GCM.
-func (k *Keys) open(data []byte) ([]byte, *Problem) {
+// sealedOnly returns a message as it may be kept: nil unless it is a JWE of a
+// kind that is taken, and of that only what belongs to a JWE. What merely looks
+// like one may say anything.
+func sealedOnly(data []byte) []byte {
 	data = bytes.TrimSpace(data)
+	jwe, err := parseJWE(data)
+	switch {
+	case err != nil:
+		return nil
+	case data[0] == '{':
+		return []byte(jwe.FullSerialize())
+	}
+	return data
+}
+
+func parseJWE(data []byte) (*jose.JSONWebEncryption, error) {
 	parse := jose.ParseEncryptedCompact
 	if len(data) > 0 && data[0] == '{' {
 		parse = jose.ParseEncryptedJSON
 	}
-	jwe, err := parse(string(data), keyAlgorithms, []jose.ContentEncryption{jose.A256GCM})
+	return parse(string(data), keyAlgorithms, []jose.ContentEncryption{jose.A256GCM})
+}
+
+// open decrypts a JWE: compact or flattened JSON, one recipient, to one of the
+// published keys, A256GCM.
+func (k *Keys) open(data []byte) ([]byte, *Problem) {
+	jwe, err := parseJWE(bytes.TrimSpace(data))
 	if err != nil {
 		return nil, problem(400, "undecryptable", "", "not a JWE with %s or %s and %s", keyAlgorithms[0], keyAlgorithms[1], jose.A256GCM)
 	}
