@@ -121,10 +121,26 @@ func (s *Store) Unseal(ctx context.Context, r *Record) ([]Identity, error) {
 		return nil, err
 	}
 	key, err := s.keeper.Decrypt(ctx, wrapped)
+	if err != nil && s.keeperWorks(ctx) {
+		// The trouble is of this key alone, unless it was gone just now.
+		if key, err = s.keeper.Decrypt(ctx, wrapped); err != nil && ctx.Err() == nil {
+			return nil, fmt.Errorf("request %s: %w: its key does not unwrap", r.ID, ErrSealed)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("unwrap %s: %w", requestKey(r.ID), err)
 	}
 	return open(key, r.ID, r.Ciphertext)
+}
+
+// keeperWorks reports whether the keeper unwraps the installation's key.
+func (s *Store) keeperWorks(ctx context.Context) bool {
+	wrapped, err := storage.ReadObject(ctx, s.bucket, installationKey, maxWrapped)
+	if err != nil {
+		return false
+	}
+	_, err = s.keeper.Decrypt(ctx, wrapped)
+	return err == nil
 }
 
 func requestKey(id RequestID) string { return "keys/" + string(id) }

@@ -224,7 +224,7 @@ func (w *worker) load(ctx context.Context, ids []pipeline.RequestID) (subjects [
 	for i, id := range ids {
 		g.Go(func() error {
 			r, err := w.d.store.Record(gctx, id)
-			if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrCorrupt) {
 				return err
 			}
 			var identities []pipeline.Identity
@@ -232,7 +232,7 @@ func (w *worker) load(ctx context.Context, ids []pipeline.RequestID) (subjects [
 				identities, err = w.d.store.Unseal(gctx, r)
 			}
 			switch {
-			case errors.Is(err, storage.ErrNotFound), errors.Is(err, pipeline.ErrSealed):
+			case errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrCorrupt), errors.Is(err, pipeline.ErrSealed):
 				lost[i] = pipeline.CodeUnreadable
 			case errors.Is(err, pipeline.ErrShredded):
 				lost[i] = pipeline.CodeKeyShredded

@@ -135,7 +135,7 @@ func (w *worker) deadLetter(ctx context.Context, d events.DeadLetter, key string
 // end closes the request if this was its last table.
 func (w *worker) end(ctx context.Context, i pipeline.Item) error {
 	r, err := w.d.store.Record(ctx, i.Request)
-	if errors.Is(err, storage.ErrNotFound) {
+	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrCorrupt) {
 		return nil // lost from the state prefix: there is nothing to end
 	}
 	if err != nil {
@@ -148,5 +148,8 @@ func (w *worker) end(ctx context.Context, i pipeline.Item) error {
 		return nil
 	}
 	_, err = w.d.store.Close(ctx, r)
+	if errors.Is(err, storage.ErrCorrupt) { // of another table of the request: it stays open, and the sweep tells
+		return nil
+	}
 	return err
 }

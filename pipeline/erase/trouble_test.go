@@ -361,3 +361,34 @@ func Test_an_invalid_value_fails_its_request_alone(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
+
+func Test_a_request_that_is_damaged_in_the_state_prefix_holds_up_no_other(t *testing.T) {
+	t.Parallel()
+	const culprit = 1
+	for _, damaged := range []string{"requests/", "keys/"} {
+		t.Run(damaged, func(t *testing.T) {
+			t.Parallel()
+			w := pipelinetest.NewWorld(t)
+			w.AddTable(t, "orders", manyRows(3)...)
+			p := newProcess(t, w)
+			ids := many(t, p, 3)
+			put(t, w.State, damaged+string(ids[culprit]), "damaged")
+			if err := p.work(); err != nil {
+				t.Fatalf("%v\n%s", err, p.logs)
+			}
+			for i, id := range ids {
+				if i != culprit {
+					judgeClosed(t, w, id, map[string]int64{"orders": 2})
+					continue
+				}
+				item, err := p.store.Item(t.Context(), id, "orders")
+				if err != nil || item == nil || item.State != pipeline.Failed || item.Code != pipeline.CodeUnreadable {
+					t.Errorf("%+v, %v", item, err)
+				}
+			}
+			if letters := w.Queue.Kept(events.TypeDeadLetter); len(letters) != 1 {
+				t.Errorf("%d dead letters", len(letters))
+			}
+		})
+	}
+}

@@ -278,13 +278,23 @@ func (w *worker) isRunnable(ctx context.Context, id pipeline.RequestID) (bool, e
 			Request: string(id), Table: w.conf.Name, Code: "unknown_request",
 		}, string(id)+"/unknown_request")
 	}
-	if err != nil {
+	// A record that cannot be read fails by name in a batch, like a ciphertext
+	// that does not open.
+	if err != nil && !errors.Is(err, storage.ErrCorrupt) {
 		return false, err
 	}
-	if !slices.Contains(r.Tables, w.conf.Name) {
+	if err == nil && !slices.Contains(r.Tables, w.conf.Name) {
 		return false, nil
 	}
-	return w.d.store.Runnable(ctx, id, w.conf.Name)
+	run, err := w.d.store.Runnable(ctx, id, w.conf.Name)
+	if errors.Is(err, storage.ErrCorrupt) { // whether it was done cannot be told: a person must look
+		w.logg.LogAttrs(ctx, slog.LevelError, "item not readable", slog.String("request", string(id)), slog.Any("error", err))
+		return false, w.deadLetter(ctx, events.DeadLetter{
+			Subject: events.RequestsSubject(w.conf.Name), Stream: events.StreamRequests,
+			Request: string(id), Table: w.conf.Name, Code: "item_unreadable",
+		}, string(id)+"/item_unreadable")
+	}
+	return run, err
 }
 
 // ack ends the messages of an item. One that is not ended comes again and is
