@@ -276,6 +276,58 @@ func Test_with_knowledge_of_the_backlog_the_sweep_feeds_what_was_lost_at_once(t 
 	sweep(t, sw, pipeline.Swept{Open: 1, Fed: 1})
 }
 
+func Test_an_item_that_others_hide_in_the_backlog_is_fed_in_the_end_and_not_without_end(t *testing.T) {
+	t.Parallel()
+	w := pipelinetest.NewWorld(t)
+	s := w.Store(t)
+	sw := sweeper(w, s)
+	sw.Backlog = w.Queue.Backlog
+	a := create(t, s, "a", "orders")
+	create(t, s, "b", "orders") // its process died before it published
+	for range 2 {
+		if _, err := s.Feed(t.Context(), sw.Publish, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(t, sw, pipeline.Swept{Open: 2})
+	w.Clock.Advance(11 * time.Minute)
+	sweep(t, sw, pipeline.Swept{Open: 2, Fed: 2})
+	for range 10 {
+		w.Clock.Advance(11 * time.Minute)
+		sweep(t, sw, pipeline.Swept{Open: 2})
+	}
+}
+
+func Test_what_was_done_since_it_was_looked_at_is_not_fed(t *testing.T) {
+	t.Parallel()
+	w := pipelinetest.NewWorld(t)
+	s := w.Store(t)
+	sw := sweeper(w, s)
+	r := create(t, s, "a", "orders", "visits")
+	sw.Backlog = func(_ context.Context, table string) (int64, error) { // its batch is settled just now
+		return 0, s.PutItem(t.Context(), item(r.ID, table, 1, pipeline.Hidden, w.Clock.Now()))
+	}
+	sweep(t, sw, pipeline.Swept{Open: 1})
+}
+
+func Test_an_item_that_cannot_be_published_does_not_stop_the_sweep(t *testing.T) {
+	t.Parallel()
+	w := pipelinetest.NewWorld(t)
+	s := w.Store(t)
+	sw := sweeper(w, s)
+	sw.Backlog = w.Queue.Backlog
+	create(t, s, "b", "orders")
+	create(t, s, "c", "orders")
+	publish, calls := sw.Publish, 0
+	sw.Publish = func(ctx context.Context, e events.Event) error {
+		if calls++; calls == 1 {
+			return errors.New("maximum payload exceeded")
+		}
+		return publish(ctx, e)
+	}
+	sweep(t, sw, pipeline.Swept{Open: 2, Fed: 1, Troubled: 1})
+}
+
 func Test_the_sweep_finishes_a_request_that_a_crash_left_before_its_end(t *testing.T) {
 	t.Parallel()
 	for n := 1; ; n++ {

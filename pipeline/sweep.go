@@ -19,7 +19,7 @@ type Sweeper struct {
 
 	// Backlog, when not nil, returns how many items of a table the requests
 	// stream holds. A table whose stream holds at least as many as are open is
-	// left alone.
+	// left alone, but for what has waited for ten minutes.
 	Backlog func(ctx context.Context, table string) (int64, error)
 
 	// Grace is how old an open request must be before it is fed without
@@ -89,9 +89,7 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 			if ctx.Err() != nil {
 				return n, ctx.Err()
 			}
-			n.Troubled++
-			w.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep request failed",
-				slog.String("request", string(m.ID)), slog.Any("error", err))
+			w.troubled(ctx, m.ID, err, &n)
 		}
 	}
 	w.fed = seen
@@ -103,6 +101,15 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 	}
 	return n, nil
 }
+
+func (w *Sweeper) troubled(ctx context.Context, id RequestID, err error, n *Swept) {
+	n.Troubled++
+	w.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep request failed", slog.String("request", string(id)), slog.Any("error", err))
+}
+
+// maxMisses is how many requests of a table may fail to be fed, one after the
+// other, before the pass takes it for trouble of the bus or of the state prefix.
+const maxMisses = 3
 
 func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time, n *Swept, todo map[string][]RequestID) error {
 	r, err := w.Store.Record(ctx, m.ID)
@@ -142,42 +149,81 @@ func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time, n *Swept, t
 }
 
 func (w *Sweeper) feed(ctx context.Context, table string, ids []RequestID, now time.Time, due map[RequestID]bool, n *Swept) error {
+	grace := orDefault(w.Grace, 2*time.Minute)
 	if w.Backlog != nil {
 		held, err := w.Backlog(ctx, table)
 		if err != nil {
 			return err
 		}
-		if held >= int64(len(ids)) {
+		// What the stream holds may be other items of the same requests, or of
+		// requests that came since the pass began, so what waits for long is fed
+		// although the numbers match; but not without end.
+		if held >= 2*int64(len(ids)) {
 			return nil
 		}
+		grace = masked
+		if held < int64(len(ids)) {
+			grace = 0
+		}
 	}
+	misses := 0
 	for _, id := range ids {
-		r, err := w.Store.Record(ctx, id)
-		if err != nil {
-			return err
-		}
-		if w.Backlog == nil {
-			if _, ok := due[id]; !ok {
-				due[id] = w.due(id, r.AcceptedAt, now)
+		fed, err := w.feedOne(ctx, table, id, now, grace, due)
+		switch {
+		case err == nil:
+			misses = 0
+		case ctx.Err() != nil:
+			return ctx.Err()
+		default:
+			if misses++; misses == maxMisses {
+				return err
 			}
-			if !due[id] {
-				continue
-			}
+			w.troubled(ctx, id, err, n)
 		}
-		if err := w.Store.feed(ctx, w.Publish, r, table, ""); err != nil {
-			return err
+		if fed {
+			n.Fed++
 		}
-		n.Fed++
 	}
 	return nil
 }
 
+// masked is how long an item waits that the backlog seems to hold.
+const masked = 10 * time.Minute
+
+// feedOne publishes an item that is still to be done. With a grace, only if its
+// turn has come.
+func (w *Sweeper) feedOne(ctx context.Context, table string, id RequestID, now time.Time, grace time.Duration, due map[RequestID]bool) (bool, error) {
+	if f, ok := w.fed[id]; ok && grace > 0 && !due[id] && now.Before(f.next) {
+		return false, nil
+	}
+	r, err := w.Store.Record(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	if grace > 0 {
+		if _, ok := due[id]; !ok {
+			due[id] = w.due(id, r.AcceptedAt, now, grace)
+		}
+		if !due[id] {
+			return false, nil
+		}
+	}
+	// It may have been done since it was looked at: a batch that was settled
+	// meanwhile emptied the backlog too.
+	if run, err := w.Store.Runnable(ctx, id, table); err != nil || !run {
+		return false, err
+	}
+	if err := w.Store.feed(ctx, w.Publish, r, table, ""); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
 // due reports whether to feed a request without knowledge of the backlog, and
 // if so puts off the next time.
-func (w *Sweeper) due(id RequestID, accepted, now time.Time) bool {
+func (w *Sweeper) due(id RequestID, accepted, now time.Time, grace time.Duration) bool {
 	f, ok := w.fed[id]
 	if !ok {
-		grace := orDefault(w.Grace, 2*time.Minute)
 		f = feeding{next: accepted.Add(grace), wait: grace}
 	}
 	ready := !now.Before(f.next)
