@@ -256,9 +256,7 @@ func (w *worker) record(ctx context.Context, h *head, d *storage.Deleted, lost [
 		return nil, fmt.Errorf("batch %d: %d results for %d requests", h.number, len(d.Subjects), len(h.intent.Requests))
 	}
 	c := &closed{Committed: d.Committed, Version: d.Version, Kept: d.Kept, At: w.d.store.Now()}
-	for _, f := range d.Fragments {
-		c.Fragments = append(c.Fragments, fragment(f))
-	}
+	c.name(d.Fragments)
 	for i, s := range d.Subjects {
 		r := result{Request: h.intent.Requests[i], Rows: s.Rows}
 		switch {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"delenda/pipeline"
 )
 
@@ -91,6 +93,21 @@ func (h *hand) all() []pipeline.Delivery {
 	return list
 }
 
+// answer calls do for every delivery, several at a time: one is a round trip,
+// and a full batch of them, one after the other, could outlast the wait for the
+// acknowledgement.
+func answer(all []pipeline.Delivery, do func(pipeline.Delivery)) {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, d := range all {
+		g.Go(func() error {
+			do(d)
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
 // keep puts off redelivery of everything in hand until ctx is done. An item
 // for which that fails comes again, which is harmless.
 func (h *hand) keep(ctx context.Context, every time.Duration) {
@@ -101,18 +118,14 @@ func (h *hand) keep(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, d := range h.all() {
-				_ = d.InProgress(ctx)
-			}
+			answer(h.all(), func(d pipeline.Delivery) { _ = d.InProgress(ctx) })
 		}
 	}
 }
 
 // giveBack asks for everything in hand again after delay.
 func (h *hand) giveBack(ctx context.Context, delay time.Duration) {
-	for _, d := range h.all() {
-		_ = d.Nak(ctx, delay)
-	}
+	answer(h.all(), func(d pipeline.Delivery) { _ = d.Nak(ctx, delay) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.items, h.order, h.bytes = nil, nil, 0

@@ -79,9 +79,7 @@ func (w *worker) resolve(ctx context.Context, n int64) error {
 		return &trouble{"state_unavailable", err}
 	}
 	c := &closed{Committed: true, Version: d.Version, Kept: d.Kept, At: w.d.store.Now()}
-	for _, f := range d.Fragments {
-		c.Fragments = append(c.Fragments, fragment(f))
-	}
+	c.name(d.Fragments)
 	for at, s := range d.Subjects {
 		if at < len(i.Requests) && s.State == storage.SubjectDone {
 			c.Results = append(c.Results, result{Request: i.Requests[at], State: pipeline.Hidden, Rows: s.Rows})

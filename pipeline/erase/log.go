@@ -59,12 +59,25 @@ type fragment struct {
 type closed struct {
 	Committed bool            `json:"committed"`
 	Version   storage.Version `json:"version"`
-	Fragments []fragment      `json:"fragments,omitempty"` // changed ones
+	Fragments []fragment      `json:"fragments,omitempty"` // changed ones, of very many the first
+	Unnamed   int             `json:"unnamed,omitempty"`   // changed fragments that are left out
 	Kept      int64           `json:"kept"`
 	Results   []result        `json:"results,omitempty"` // in the order of the intent
 	Split     []group         `json:"split,omitempty"`   // instead of results: given up without effect
 	Code      string          `json:"code,omitempty"`    // why it was given up
 	At        time.Time       `json:"at"`
+}
+
+// maxFragments bounds what a record names of a table, so that it can always be
+// read again.
+const maxFragments = 20_000
+
+// name takes over what became of fragments.
+func (c *closed) name(all []storage.FragmentResult) {
+	for _, f := range all[:min(len(all), maxFragments)] {
+		c.Fragments = append(c.Fragments, fragment(f))
+	}
+	c.Unnamed = len(all) - len(c.Fragments)
 }
 
 // attempt signs an attempt, a failure, or a sign of life.

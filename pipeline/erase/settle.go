@@ -48,10 +48,10 @@ func (w *worker) settle(ctx context.Context, h *head) error {
 	w.logg.LogAttrs(ctx, slog.LevelInfo, "batch settled", slog.Int64("batch", h.number),
 		slog.Int("requests", len(h.intent.Requests)), slog.Bool("committed", h.closed.Committed),
 		slog.Int64("version", int64(h.closed.Version)), slog.Int("split", len(h.closed.Split)))
-	for _, r := range h.closed.Results {
+	return w.each(ctx, h.closed.Results, func(ctx context.Context, r result) error {
 		w.ack(ctx, r.Request)
-	}
-	return nil
+		return nil
+	})
 }
 
 func (w *worker) each(ctx context.Context, results []result, do func(context.Context, result) error) error {
