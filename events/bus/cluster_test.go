@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -31,6 +32,20 @@ func run(t testing.TB, o *server.Options) *server.Server {
 		s.WaitForShutdown()
 	})
 	return s
+}
+
+func TestDeclareRefusesAServerThatTakesSmallMessagesOnly(t *testing.T) {
+	t.Parallel()
+	s := run(t, &server.Options{MaxPayload: bus.MinPayload - 1})
+	b, err := bus.Connect(t.Context(), bus.Options{URL: s.ClientURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	err = b.Declare(t.Context(), bus.Topology{})
+	if !errors.Is(err, bus.ErrTopology) || !strings.Contains(err.Error(), "max_payload") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestConnectWithAnNKey(t *testing.T) {

@@ -29,7 +29,8 @@ var (
 	// Declare, and feed again what the state prefix knows to be open.
 	ErrNoStream = errors.New("no such stream")
 	// ErrTopology: what the server holds differs from what Declare was asked
-	// for in a way that would lose messages. A person decides.
+	// for in a way that would lose messages, or the server does not take what
+	// will be sent. A person decides.
 	ErrTopology = errors.New("incompatible stream")
 )
 

@@ -31,6 +31,11 @@ const (
 	// IntakeDurable is the durable consumer of the intake stream.
 	IntakeDurable = "ingest"
 
+	// MinPayload is what the server must take in one message (max_payload; its
+	// default is just that): the dead letter of the largest item holds the item,
+	// base64 in JSON.
+	MinPayload = 1 << 20
+
 	pinGroup   = "table"
 	duplicates = 2 * time.Minute
 )
@@ -140,13 +145,17 @@ func (t *Topology) durables() []durable {
 }
 
 // Declare creates what is missing of the streams, durable consumers and
-// key-value buckets, and updates what differs. It may run at any time, in any
+// key-value buckets, and updates what differs. A server that takes smaller
+// messages than MinPayload is refused. It may run at any time, in any
 // number of processes. It never shortens what is kept silently: fewer replicas,
 // a shorter age limit, other subjects or another retention than the server
 // holds are ErrTopology. Durables of tables that are not named stay as they are.
 func (b *Bus) Declare(ctx context.Context, t Topology) error {
 	if err := t.defaults(); err != nil {
 		return fmt.Errorf("declare: %w", err)
+	}
+	if have := b.nc.MaxPayload(); b.Connected() && have < MinPayload {
+		return fmt.Errorf("declare: %w: the server's max_payload is %d bytes, at least %d are needed", ErrTopology, have, MinPayload)
 	}
 	for _, want := range t.streams() {
 		err := b.run(ctx, "declare", want.Name, func(ctx context.Context) error { return b.declareStream(ctx, want) })

@@ -3,6 +3,8 @@ package audit
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -15,9 +17,16 @@ import (
 	"delenda/storage"
 )
 
-// maxBuffer bounds a buffer of a batch: a few bytes can say that billions of
-// values follow.
-const maxBuffer = 256 << 20
+const (
+	// maxBuffer bounds a buffer of a batch: a few bytes can say that billions of
+	// values follow.
+	maxBuffer = 256 << 20
+	// maxFooter bounds the footer, which is decoded recursively: 1.6 million
+	// nested groups, of at least five bytes each, still fit the stack.
+	maxFooter = 8 << 20
+	// maxDepth bounds how deep groups nest.
+	maxDepth = 256
+)
 
 // bounded is an allocator that refuses what no batch needs.
 type bounded struct{ memory.Allocator }
@@ -47,17 +56,41 @@ func guard(key string, f func() error) (err error) {
 	return f()
 }
 
+// open decodes the footer.
+func open(p []byte) (*parquetfile.Reader, error) {
+	if len(p) < 8 || binary.LittleEndian.Uint32(p[len(p)-8:]) > maxFooter {
+		return nil, errors.New("footer length out of bounds")
+	}
+	props := parquet.NewReaderProperties(memory.DefaultAllocator)
+	props.BufferedStreamEnabled = true // p is in memory
+	pf, err := parquetfile.NewParquetReader(bytes.NewReader(p), parquetfile.WithReadProps(props))
+	if err != nil {
+		return nil, err
+	}
+	var groups []int32 // around an element: how many members follow
+	for _, e := range pf.MetaData().GetSchema() {
+		for len(groups) > 0 && groups[len(groups)-1] <= 0 {
+			groups = groups[:len(groups)-1]
+		}
+		if len(groups) > 0 {
+			groups[len(groups)-1]--
+		}
+		if groups = append(groups, e.GetNumChildren()); len(groups) > maxDepth {
+			return nil, errors.New("schema nests too deep")
+		}
+	}
+	pf.MetaData().FileMetaData.KeyValueMetadata = nil // its Arrow schema would change types
+	return pf, nil
+}
+
 // eachRecord reads a Parquet file in order, in the caller's goroutine.
 func eachRecord(ctx context.Context, key string, p []byte, do func(arrow.RecordBatch) error) error {
 	var rr pqarrow.RecordReader
 	err := guard(key, func() error {
-		props := parquet.NewReaderProperties(memory.DefaultAllocator)
-		props.BufferedStreamEnabled = true // p is in memory
-		pf, err := parquetfile.NewParquetReader(bytes.NewReader(p), parquetfile.WithReadProps(props))
+		pf, err := open(p)
 		if err != nil {
 			return err
 		}
-		pf.MetaData().FileMetaData.KeyValueMetadata = nil // its Arrow schema would change types
 		fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: 4096}, bounded{memory.DefaultAllocator})
 		if err != nil {
 			return err
