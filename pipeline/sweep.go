@@ -1,11 +1,15 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"delenda/storage"
 )
@@ -48,6 +52,18 @@ type Swept struct {
 	Troubled int // requests that could not be looked at: logged
 }
 
+func (n *Swept) add(o Swept) {
+	n.Open += o.Open
+	n.Fed += o.Fed
+	n.Closed += o.Closed
+	n.Orphans += o.Orphans
+	n.Waiting += o.Waiting
+	n.Troubled += o.Troubled
+}
+
+// sweepParallel is how many requests are looked at at a time.
+const sweepParallel = 16
+
 // Run sweeps at once and then every interval until ctx is done. A failed pass
 // is logged and the next one tries again.
 func (w *Sweeper) Run(ctx context.Context, interval time.Duration) error {
@@ -77,20 +93,35 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 	now := w.Store.Now()
 	seen := map[RequestID]feeding{}
 	todo := map[string][]RequestID{} // table -> runnable
+	var mu sync.Mutex                // guards n and todo
+	var looking errgroup.Group
+	looking.SetLimit(sweepParallel)
+	var lerr error
 	for m, err := range w.Store.Open(ctx) {
-		if err != nil {
-			return n, err
+		if err != nil || ctx.Err() != nil {
+			lerr = cmp.Or(err, ctx.Err())
+			break
 		}
-		n.Open++
 		if f, ok := w.fed[m.ID]; ok {
 			seen[m.ID] = f
 		}
-		if err := w.look(ctx, m, now, &n, todo); err != nil {
-			if ctx.Err() != nil {
-				return n, ctx.Err()
+		looking.Go(func() error {
+			one, tables, err := w.look(ctx, m, now)
+			mu.Lock()
+			defer mu.Unlock()
+			n.add(one)
+			for _, table := range tables {
+				todo[table] = append(todo[table], m.ID)
 			}
-			w.troubled(ctx, m.ID, err, &n)
-		}
+			if err != nil && ctx.Err() == nil {
+				w.troubled(ctx, m.ID, err, &n)
+			}
+			return nil
+		})
+	}
+	_ = looking.Wait()
+	if err := cmp.Or(lerr, ctx.Err()); err != nil {
+		return n, err
 	}
 	w.fed = seen
 	due := map[RequestID]bool{}
@@ -111,41 +142,42 @@ func (w *Sweeper) troubled(ctx context.Context, id RequestID, err error, n *Swep
 // other, before the pass takes it for trouble of the bus or of the state prefix.
 const maxMisses = 3
 
-func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time, n *Swept, todo map[string][]RequestID) error {
+// look finishes what can be finished of a request, counts it, and returns the
+// tables on which it is still to be done.
+func (w *Sweeper) look(ctx context.Context, m Marker, now time.Time) (n Swept, tables []string, err error) {
+	n.Open = 1
 	r, err := w.Store.Record(ctx, m.ID)
 	if errors.Is(err, storage.ErrNotFound) {
 		if now.Sub(m.ModTime) < orDefault(w.OrphanAge, 24*time.Hour) {
-			return nil
+			return n, nil, nil
 		}
-		n.Orphans++
-		return w.Store.removeOrphan(ctx, m.ID)
+		n.Orphans = 1
+		return n, nil, w.Store.removeOrphan(ctx, m.ID)
 	}
 	if err != nil {
-		return err
+		return n, nil, err
 	}
 	st, err := w.Store.status(ctx, r)
 	if err != nil {
-		return err
+		return n, nil, err
 	}
 	closed, err := w.Store.end(ctx, st)
 	if err != nil {
-		return err
+		return n, nil, err
 	}
 	if closed {
-		n.Closed++
-		return nil
+		n.Closed = 1
+		return n, nil, nil
 	}
-	run := false
 	for _, t := range st.Tables {
 		if t.State == Received {
-			todo[t.Table] = append(todo[t.Table], m.ID)
-			run = true
+			tables = append(tables, t.Table)
 		}
 	}
-	if !run {
-		n.Waiting++
+	if len(tables) == 0 {
+		n.Waiting = 1
 	}
-	return nil
+	return n, tables, nil
 }
 
 func (w *Sweeper) feed(ctx context.Context, table string, ids []RequestID, now time.Time, due map[RequestID]bool, n *Swept) error {
