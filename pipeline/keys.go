@@ -213,7 +213,7 @@ func open(key []byte, id RequestID, sealed []byte) ([]Identity, error) {
 func decodeIdentities(p []byte) (list []Identity, ok bool) {
 	text := func() (s string, ok bool) {
 		n, used := binary.Uvarint(p)
-		if used <= 0 || n > uint64(len(p)-used) {
+		if used <= 0 || n > uint64(len(p)-used) { //nolint:gosec // used is at most len(p)
 			return "", false
 		}
 		s, p = string(p[used:used+int(n)]), p[used+int(n):] //nolint:gosec // at most len(p)

@@ -304,8 +304,8 @@ func Test_what_was_done_since_it_was_looked_at_is_not_fed(t *testing.T) {
 	s := w.Store(t)
 	sw := sweeper(w, s)
 	r := create(t, s, "a", "orders", "visits")
-	sw.Backlog = func(_ context.Context, table string) (int64, error) { // its batch is settled just now
-		return 0, s.PutItem(t.Context(), item(r.ID, table, 1, pipeline.Hidden, w.Clock.Now()))
+	sw.Backlog = func(ctx context.Context, table string) (int64, error) { // its batch is settled just now
+		return 0, s.PutItem(ctx, item(r.ID, table, 1, pipeline.Hidden, w.Clock.Now()))
 	}
 	sweep(t, sw, pipeline.Swept{Open: 1})
 }

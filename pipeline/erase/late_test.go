@@ -223,7 +223,7 @@ func lateCommit(t *testing.T, r *racetrack, held bool, end string) {
 		waitFor(t, w, "batches/orders/00000000000000000001/settled")
 		if end != theOtherGoesOn {
 			first.cancel()
-			<-firstDone
+			_ = <-firstDone // cut off
 		}
 	} else if err := <-firstDone; err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func lateCommit(t *testing.T, r *racetrack, held bool, end string) {
 		}
 		waitFor(t, w, "closed/2026-03/"+string(next.ID))
 		first.cancel()
-		<-firstDone
+		_ = <-firstDone // cut off
 		w.Queue.Wipe()
 	}
 	third := newProcess(t, w)
@@ -301,7 +301,10 @@ func waitFor(t *testing.T, w *pipelinetest.World, prefix string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for ctx.Err() == nil {
-		for range w.State.List(ctx, prefix, "") {
+		for _, err := range w.State.List(ctx, prefix, "") {
+			if err != nil {
+				t.Fatal(err)
+			}
 			return
 		}
 		<-w.Queue.Changed()
