@@ -17,8 +17,11 @@ import (
 // what the library does in goroutines of its own is done here before.
 
 const (
-	// maxFooter bounds the footer, which is decoded whole.
-	maxFooter = 64 << 20
+	// maxFooter bounds the footer, which is decoded whole, and recursively: 1.6
+	// million nested groups, of at least five bytes each, still fit the stack.
+	maxFooter = 8 << 20
+	// maxDepth bounds how deep groups nest.
+	maxDepth = 256
 	// maxBuffer bounds a buffer of a batch: a few bytes can say that billions
 	// of values follow.
 	maxBuffer = 256 << 20
@@ -55,6 +58,18 @@ func openParquet(object *objectReader) (*file.Reader, error) {
 	pf, err := file.NewParquetReader(object, file.WithReadProps(props))
 	if err != nil {
 		return nil, err
+	}
+	var open []int32 // groups around an element: how many members follow
+	for _, e := range pf.MetaData().GetSchema() {
+		for len(open) > 0 && open[len(open)-1] <= 0 {
+			open = open[:len(open)-1]
+		}
+		if len(open) > 0 {
+			open[len(open)-1]--
+		}
+		if open = append(open, e.GetNumChildren()); len(open) > maxDepth {
+			return nil, errors.New("schema nests too deep")
+		}
 	}
 	// The table's schema says the types, not the Arrow schema of the file's writer.
 	pf.MetaData().FileMetaData.KeyValueMetadata = nil

@@ -128,7 +128,7 @@ func (r *reader) object(ctx context.Context, f *File, object *objectReader, yiel
 				panic(p)
 			}
 			err = &storage.CorruptError{Key: f.Add.Path, Offset: -1, Field: "data file", Reason: "cannot be decoded"}
-			if p == errTooLarge {
+			if thrown, ok := p.(error); ok && errors.Is(thrown, errTooLarge) {
 				err = storage.Refuse("batch_too_large", "%d rows of a file need a buffer of more than %d bytes: ask for less with BatchRows", r.batch, maxBuffer)
 			}
 		}
