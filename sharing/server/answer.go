@@ -68,6 +68,8 @@ func unavailable(err error) *failure {
 		return &failure{status: http.StatusServiceUnavailable, code: sharing.CodeUnavailable, message: "the table is being prepared; try again", cause: err}
 	case errors.Is(err, snapshot.ErrStale), errors.Is(err, recipients.ErrStale):
 		return &failure{status: http.StatusServiceUnavailable, code: sharing.CodeUnavailable, message: "this server cannot tell whether what it knows is current; try again", cause: err}
+	case errors.Is(err, snapshot.ErrFenced), errors.Is(err, snapshot.ErrUnread):
+		return &failure{status: http.StatusServiceUnavailable, code: sharing.CodeUnavailable, message: "the files of the table cannot be listed now; try again", cause: err}
 	default:
 		return &failure{status: http.StatusInternalServerError, code: sharing.CodeInternal, message: "internal error", cause: err}
 	}

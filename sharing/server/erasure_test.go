@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -368,6 +369,46 @@ func TestWithoutTheStatePrefixNothingIsServed(t *testing.T) {
 	}
 	if status, _ := faulty.get(t, urls[0]); status != http.StatusServiceUnavailable {
 		t.Errorf("a file: status %d", status)
+	}
+}
+
+// What goes wrong after the head was confirmed and before the first file is
+// nobody's mistake, and passes.
+func TestAnAnswerThatCannotBeginIsToBeAskedForAgain(t *testing.T) {
+	t.Parallel()
+	listsFiles := func(op fault.Op) bool {
+		return op.Name == "read" && strings.HasPrefix(op.Key, "manifests/") && strings.Contains(op.Key, "/files-")
+	}
+	for name, goWrong := range map[string]func(t *testing.T, b storage.Bucket, f *fixture, faults *fault.Faults){
+		"the state prefix cannot be read any more": func(_ *testing.T, _ storage.Bucket, _ *fixture, faults *fault.Faults) {
+			faults.ArmMatch(fault.Fail, 1, listsFiles)
+		},
+		"an erasure comes in between": func(t *testing.T, b storage.Bucket, f *fixture, faults *fault.Faults) {
+			t.Helper()
+			var once sync.Once
+			faults.Before(func(ctx context.Context, op fault.Op) {
+				if listsFiles(op) {
+					once.Do(func() {
+						d := erase(t, b, "customer_id", "1")
+						if err := f.HandleTableChanged(ctx, events.TableChanged{Table: "people", Version: int64(d.Version), Kind: events.ChangeDelete}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, faults := foreign(t, "spark-dv-name"), fault.Wrap(bucket.NewMemory())
+			f := newFixture(t, map[string]snapshot.Source{"people": {Bucket: b}}, func(o *server.Options) { o.State = faults })
+			goWrong(t, b, f, faults)
+			res, text := f.ask(t, http.MethodPost, main+"people/query", `{}`, allFeatures)
+			if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !bytes.Contains(text, []byte(sharing.CodeUnavailable)) {
+				t.Errorf("status %d, %.200s", res.StatusCode, text)
+			}
+			f.query(t, `{}`)
+		})
 	}
 }
 

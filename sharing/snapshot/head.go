@@ -23,6 +23,9 @@ var (
 	// ErrFenced ends an answer from a version below a hide floor that rose while
 	// it was given.
 	ErrFenced = errors.New("an erasure came in between")
+	// ErrUnread tells that a manifest could not be read to its end. Try later, or at
+	// another replica.
+	ErrUnread = errors.New("manifest not read")
 	// ErrWentBack tells that the table's newest version is below one that was served. It
 	// was restored or replaced: an operator has to decide.
 	ErrWentBack = errors.New("table went back")

@@ -52,11 +52,11 @@ const checkEvery = 256 // files
 var ErrVectorInParquet = errors.New("file has a deletion vector")
 
 // Stream writes the file lines of a manifest to w, one after the other as they
-// are read. Memory holds one line.
+// are read. Memory holds one line. What cannot be read is ErrUnread.
 func (m *Manifests) Stream(ctx context.Context, w io.Writer, manifest *Manifest, o StreamOptions) (Streamed, error) {
 	records, closer, err := m.openBest(ctx, manifest, o.Presigned)
 	if err != nil {
-		return Streamed{}, fmt.Errorf("stream manifest: %w", err)
+		return Streamed{}, fmt.Errorf("%w: %w", ErrUnread, err)
 	}
 	defer closer.Close() //nolint:errcheck // read only
 	if o.IDHash == "" {
@@ -75,7 +75,7 @@ func (m *Manifests) Stream(ctx context.Context, w io.Writer, manifest *Manifest,
 			break
 		}
 		if err != nil {
-			return out, fmt.Errorf("stream manifest: %w", err)
+			return out, fmt.Errorf("%w: %w", ErrUnread, err)
 		}
 		if o.Check != nil && out.Files%checkEvery == 0 {
 			if err := o.Check(); err != nil {
@@ -87,7 +87,7 @@ func (m *Manifests) Stream(ctx context.Context, w io.Writer, manifest *Manifest,
 		}
 		if records.presigned {
 			if err := records.urls(&urls); err != nil {
-				return out, fmt.Errorf("stream manifest: %w", err)
+				return out, fmt.Errorf("%w: %w", ErrUnread, err)
 			}
 		}
 		if !records.presigned || urls.expires.Before(o.Now.Add(o.MinLife)) {
