@@ -53,7 +53,7 @@ func (r *record) sign(ctx context.Context, sign SignFunc) (signed, error) {
 	}
 	data, err := sign(ctx, key)
 	if err != nil {
-		return signed{}, fmt.Errorf("sign data file: %w", err)
+		return signed{}, fmt.Errorf("sign data file: %w", storage.Discreet(err, key))
 	}
 	out := signed{data: data.Reveal(), expires: data.ExpiresAt}
 	if r.dvKey == "" {
@@ -61,7 +61,7 @@ func (r *record) sign(ctx context.Context, sign SignFunc) (signed, error) {
 	}
 	vector, err := sign(ctx, r.dvKey)
 	if err != nil {
-		return signed{}, fmt.Errorf("sign deletion vector file: %w", err)
+		return signed{}, fmt.Errorf("sign deletion vector file: %w", storage.Discreet(err, r.dvKey))
 	}
 	if out.vector = vector.Reveal(); vector.ExpiresAt.Before(out.expires) {
 		out.expires = vector.ExpiresAt

@@ -223,3 +223,15 @@ func FuzzReadPresigned(f *testing.F) {
 		}
 	})
 }
+
+func TestAFileThatCannotBeSignedDoesNotNameItsPartition(t *testing.T) {
+	t.Parallel()
+	refuse := func(_ context.Context, key string) (storage.SignedURL, error) {
+		return storage.SignedURL{}, fmt.Errorf("sign %q: %w", key, storage.ErrDenied)
+	}
+	r := record{path: "email=jane.q9x%2540example.org/part-1.parquet"}
+	_, err := r.sign(t.Context(), refuse)
+	if !errors.Is(err, storage.ErrDenied) || strings.Contains(err.Error(), "q9x") || !strings.Contains(err.Error(), "part-1.parquet") {
+		t.Errorf("%v", err)
+	}
+}

@@ -134,7 +134,8 @@ func mayAppend(s *log.Snapshot) error {
 	return nil
 }
 
-func (t *Table) addOfFile(ctx context.Context, f DataFile) (log.Add, error) {
+func (t *Table) addOfFile(ctx context.Context, f DataFile) (_ log.Add, err error) {
+	defer func() { err = storage.Discreet(err, f.Key) }()
 	i, err := t.bucket.Stat(ctx, f.Key)
 	if err != nil {
 		return log.Add{}, fmt.Errorf("look at %q: %w", f.Key, err)

@@ -110,7 +110,7 @@ func (t *Table) fragment(ctx context.Context, a *log.Add) (Fragment, error) {
 	}
 	file, err := parquet.Open(ctx, t.bucket, key, a.SizeBytes)
 	if err != nil {
-		return Fragment{}, err
+		return Fragment{}, storage.Discreet(err, key)
 	}
 	f.PhysicalRows = file.NumRows()
 	return f, nil

@@ -3,6 +3,7 @@ package delta
 import (
 	"context"
 	"crypto/sha256"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -200,14 +201,14 @@ func (p *planner) file(ctx context.Context, a *log.Add) (*hit, int64, error) {
 	}
 	found, err := p.find(ctx, a, key, stats)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, storage.Discreet(err, key)
 	}
 	hidden := int64(0)
 	if a.DeletionVector != nil {
 		hidden = a.DeletionVector.Cardinality
 	}
 	if hidden > found.physical {
-		return nil, 0, &storage.CorruptError{Key: key, Offset: -1, Field: "deletionVector.cardinality", Reason: "more rows than the file has"}
+		return nil, 0, &storage.CorruptError{Key: path.Base(key), Offset: -1, Field: "deletionVector.cardinality", Reason: "more rows than the file has"}
 	}
 	rows := found.physical - hidden
 	if len(found.matches) == 0 || rows == 0 {
@@ -233,5 +234,6 @@ func (t *Table) readVector(ctx context.Context, d *deletion.Descriptor, physical
 	if err != nil {
 		return nil, err
 	}
-	return deletion.ReadAt(ctx, t.bucket, key, *d, physical)
+	rows, err := deletion.ReadAt(ctx, t.bucket, key, *d, physical)
+	return rows, storage.Discreet(err, key)
 }

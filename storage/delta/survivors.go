@@ -19,8 +19,8 @@ import (
 
 // survivors computes the bounds of the clustering columns among the identity
 // columns over the rows that stay, by pathKey.
-func (t *Table) survivors(ctx context.Context, d *identity, h *hit, hidden *deletion.Set) (map[string]bounds, error) {
-	var out map[string]bounds
+func (t *Table) survivors(ctx context.Context, d *identity, h *hit, hidden *deletion.Set) (out map[string]bounds, err error) {
+	defer func() { err = storage.Discreet(err, h.key) }()
 	for i := range d.columns {
 		c := &d.columns[i]
 		if !c.clustering {
