@@ -385,15 +385,15 @@ func TestAnAnswerThatCannotBeginIsToBeAskedForAgain(t *testing.T) {
 		},
 		"an erasure comes in between": func(t *testing.T, b storage.Bucket, f *fixture, faults *fault.Faults) {
 			t.Helper()
-			var once sync.Once
+			intervene := sync.OnceFunc(func() {
+				d := erase(t, b, "customer_id", "1")
+				if err := f.HandleTableChanged(t.Context(), events.TableChanged{Table: "people", Version: int64(d.Version), Kind: events.ChangeDelete}); err != nil {
+					t.Error(err)
+				}
+			})
 			faults.Before(func(_ context.Context, op fault.Op) {
 				if listsFiles(op) {
-					once.Do(func() {
-						d := erase(t, b, "customer_id", "1")
-						if err := f.HandleTableChanged(t.Context(), events.TableChanged{Table: "people", Version: int64(d.Version), Kind: events.ChangeDelete}); err != nil {
-							t.Error(err)
-						}
-					})
+					intervene()
 				}
 			})
 		},
