@@ -39,7 +39,7 @@
 // with fragments in ascending order of path, as the commit's removes. Partition
 // values and paths are the table's own and are repeated as they are: where an
 // identity is a partition value, the log names it until log cleanup. Errors and
-results name a data file without its directories; see storage.Discreet.
+// results name a data file without its directories; see storage.Discreet.
 //
 // # What is refused
 //
