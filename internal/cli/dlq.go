@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"delenda/events/bus"
 	"delenda/internal/config"
+	"delenda/internal/daemon"
+	"delenda/pipeline"
+	"delenda/storage"
 )
 
 type dlqCmd struct {
@@ -75,12 +79,30 @@ func (c *dlqListCmd) Run(ctx context.Context, w *world) error {
 
 type dlqReplayCmd struct {
 	configFlag
-	Number uint64 `arg:"" help:"Number of the dead letter."`
+	Number  uint64   `arg:"" optional:"" help:"Number of the dead letter."`
+	Request string   `name:"request" placeholder:"ID" help:"A failed request instead, whose dead letter is gone."`
+	Table   []string `name:"table" short:"t" sep:"none" placeholder:"NAME" help:"With --request: only this table; every one that failed if not given. May be given several times."`
+}
+
+func (*dlqReplayCmd) Help() string {
+	return `A dead letter is a message, and may be lost with JetStream; that a request failed stands in the state prefix.
+
+Examples:
+  delenda dlq replay -config delenda.yaml 17
+  delenda dlq replay -config delenda.yaml --request 0b0e9e0a-3a53-8d3c-9c0e-5f0f7f0a7f11 --table orders`
 }
 
 // Run runs the command. Work of the deleters is fed from the request's record,
 // which decides; a message of the intake is published again as it came.
 func (c *dlqReplayCmd) Run(ctx context.Context, w *world) error {
+	switch {
+	case (c.Number == 0) == (c.Request == ""):
+		return daemon.Usage(errors.New("what? give the number of a dead letter, or --request ID"))
+	case c.Request != "":
+		return c.request(ctx, w)
+	case len(c.Table) > 0:
+		return daemon.Usage(errors.New("--table goes with --request: a dead letter names its table"))
+	}
 	return withBus(ctx, w, &c.configFlag, func(conf *config.Config, b *bus.Bus) error {
 		d, err := b.DeadLetter(ctx, c.Number)
 		if err != nil {
@@ -104,6 +126,51 @@ func (c *dlqReplayCmd) Run(ctx context.Context, w *world) error {
 		say(w.Stdout, "replayed: dead letter %d", c.Number)
 		return nil
 	})
+}
+
+// request has a failed request tried again by what the state prefix knows of
+// it. NATS is not needed: the sweep finds what is to be done.
+func (c *dlqReplayCmd) request(ctx context.Context, w *world) error {
+	id, ok := pipeline.ParseRequestID(c.Request)
+	if !ok {
+		return daemon.Usage(errors.New("the id of a request is a UUID in lower case"))
+	}
+	conf, err := c.read(w, config.RoleOperator)
+	if err != nil {
+		return err
+	}
+	store, closing, err := openState(ctx, w, conf)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closing() }()
+	st, err := store.Status(ctx, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		return next(fmt.Errorf("no request has the id %s", id), "is this the configuration of the installation that accepted it?")
+	}
+	if err != nil {
+		return err
+	}
+	tables := c.Table
+	if len(tables) == 0 {
+		for _, t := range st.Tables {
+			if t.State == pipeline.Failed {
+				tables = append(tables, t.Table)
+			}
+		}
+		if len(tables) == 0 {
+			return next(fmt.Errorf("replay request %s: %w", id, pipeline.ErrNotWaiting), "delenda status %s", id)
+		}
+	}
+	publish, ending, soon := publisher(ctx, w, conf)
+	defer ending()
+	for _, table := range tables {
+		if err := store.Retry(ctx, publish, id, table); err != nil {
+			return next(err, "delenda status %s", id)
+		}
+	}
+	say(w.Stdout, "replayed: request %s, on %s. %s", id, strings.Join(tables, ", "), soon)
+	return nil
 }
 
 type dlqRemoveCmd struct {

@@ -135,7 +135,10 @@ func printStatus(w *world, st *pipeline.Status) {
 	for _, name := range st.NotApplicable {
 		say(w.Stdout, "  %s: maps none of the identity types", name)
 	}
-	if st.State == pipeline.Held {
+	switch st.State { //nolint:exhaustive // the others go on by themselves
+	case pipeline.Held:
 		say(w.Stdout, "  next: delenda release %s", st.ID)
+	case pipeline.Partial:
+		say(w.Stdout, "  next: mend what failed, then delenda dlq replay --request %s", st.ID)
 	}
 }
