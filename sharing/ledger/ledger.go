@@ -38,6 +38,10 @@ const maxObjectBytes = MaxEntryBytes + 4<<10
 // decide again.
 var ErrLost = errors.New("another entry is in force")
 
+// ErrGone: the bucket no longer shows an entry that was in force. What it shows
+// is not to be believed.
+var ErrGone = errors.New("the entry in force is gone")
+
 // Ledger is one value's entries in a bucket.
 type Ledger struct {
 	bucket storage.Bucket
@@ -76,7 +80,9 @@ func Number(prefix, key string) (int64, bool) {
 }
 
 // Newest returns the entry in force if it is newer than known, and otherwise
-// known itself. Body is read only for an entry that is newer.
+// known itself. Body is read only for an entry that is newer. A bucket that
+// shows neither, as a directory that is no longer mounted does, confirms
+// nothing: that is ErrGone.
 func (l *Ledger) Newest(ctx context.Context, known Entry) (Entry, error) {
 	for {
 		number, err := l.highest(ctx, known.Number)
@@ -177,10 +183,11 @@ func (l *Ledger) Trim(ctx context.Context, newest, keep int64, before time.Time)
 	return nil
 }
 
-func (l *Ledger) highest(ctx context.Context, after int64) (int64, error) {
+// highest returns the highest number, which is at least known, or ErrGone.
+func (l *Ledger) highest(ctx context.Context, known int64) (int64, error) {
 	start := ""
-	if after > 0 {
-		start = Key(l.prefix, after)
+	if known > 1 {
+		start = Key(l.prefix, known-1) // exclusive: the known one is listed
 	}
 	var number int64
 	for info, err := range l.bucket.List(ctx, l.prefix, start) {
@@ -190,6 +197,9 @@ func (l *Ledger) highest(ctx context.Context, after int64) (int64, error) {
 		if n, ok := Number(l.prefix, info.Key); ok {
 			number = n
 		}
+	}
+	if number < known {
+		return 0, fmt.Errorf("find the newest of %q: %w", l.prefix, ErrGone)
 	}
 	return number, nil
 }

@@ -46,6 +46,30 @@ func TestTheHighestEntryIsInForce(t *testing.T) {
 	}
 }
 
+func TestABucketWithoutTheKnownEntryConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	b := bucket.NewMemory()
+	l := ledger.New(b, "x/")
+	entry, err := l.Append(t.Context(), ledger.Entry{}, []byte("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bytes := range []string{"2", "3"} {
+		if entry, err = l.Append(t.Context(), entry, []byte(bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ledger.New(bucket.NewMemory(), "x/").Newest(t.Context(), entry); !errors.Is(err, ledger.ErrGone) {
+		t.Errorf("an empty bucket gives %v", err)
+	}
+	if err := b.Delete(t.Context(), ledger.Key("x/", 3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Newest(t.Context(), entry); !errors.Is(err, ledger.ErrGone) {
+		t.Errorf("older entries alone give %v", err)
+	}
+}
+
 func TestOfManyWritersOneWinsEachNumber(t *testing.T) {
 	t.Parallel()
 	b := bucket.NewMemory()
