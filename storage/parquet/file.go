@@ -3,7 +3,7 @@ package parquet
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -12,20 +12,9 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/metadata"
 )
 
-// File layout: "PAR1", column chunks and indexes, footer (FileMetaData,
-// compact Thrift), u32 LE length of the footer, "PAR1". An encrypted footer
-// ends in "PARE".
-const (
-	magic          = "PAR1"
-	magicEncrypted = "PARE"
-	trailerSize    = 8
-
-	// tailSize is read from the end of a file at once: most footers, and the
-	// page indexes in front of them, fit.
-	tailSize = 128 << 10
-	// maxFooter bounds what a footer may claim.
-	maxFooter = 256 << 20
-)
+// tailSize is read from the end of a file at once: most footers, and the page
+// indexes in front of them, fit.
+const tailSize = 128 << 10
 
 // File is the footer of one Parquet file.
 type File struct {
@@ -50,19 +39,11 @@ func Open(ctx context.Context, b storage.Bucket, key string, sizeBytes int64) (*
 	if err != nil {
 		return nil, err
 	}
-	trailer := tail[len(tail)-trailerSize:]
-	switch string(trailer[4:]) {
-	case magic:
-	case magicEncrypted:
-		return nil, f.refuse("encrypted_file", "encrypted Parquet file")
-	default:
-		return nil, f.corrupt(sizeBytes-4, "magic", "is not PAR1")
+	length, err := footerLength(tail[len(tail)-trailerSize:], sizeBytes, MaxFooter)
+	if err != nil {
+		return nil, f.located(err)
 	}
-	length := int64(binary.LittleEndian.Uint32(trailer))
 	start := sizeBytes - trailerSize - length
-	if start < int64(len(magic)) || length > maxFooter {
-		return nil, f.corrupt(sizeBytes-trailerSize, "footer length", "out of range")
-	}
 	if missing := sizeBytes - int64(len(tail)) - start; missing > 0 {
 		head, err := f.read(ctx, start, missing)
 		if err != nil {
@@ -79,20 +60,12 @@ func Open(ctx context.Context, b storage.Bucket, key string, sizeBytes int64) (*
 }
 
 // parse decodes and checks the footer.
-func (f *File) parse(footer []byte) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = f.corrupt(f.size-trailerSize, "footer", "cannot be decoded")
-		}
-	}()
-	f.meta, err = metadata.NewFileMetaData(bytes.Clone(footer), nil)
+func (f *File) parse(footer []byte) error {
+	meta, err := decodeFooter(bytes.Clone(footer), f.size)
 	if err != nil {
-		return f.corrupt(f.size-trailerSize, "footer", "cannot be decoded")
+		return f.located(err)
 	}
-	if f.meta.IsSetEncryptionAlgorithm() {
-		return f.refuse("encrypted_file", "encrypted Parquet file")
-	}
-	f.meta.SetSourceFileSize(f.size)
+	f.meta = meta
 	rows := int64(0)
 	f.firstRow = append(f.firstRow, 0)
 	for _, rg := range f.meta.RowGroups {
@@ -155,6 +128,16 @@ func (f *File) span(ctx context.Context, offset, length int64, field string, st 
 	p, err := f.read(ctx, offset, length)
 	st.BytesRead += int64(len(p))
 	return p, err
+}
+
+// located names the file in an error of its footer.
+func (f *File) located(err error) error {
+	var corrupt *storage.CorruptError
+	if errors.As(err, &corrupt) {
+		corrupt.Key = f.key
+		return err
+	}
+	return fmt.Errorf("read %q: %w", f.key, err)
 }
 
 func (f *File) corrupt(offset int64, field, reason string) error {

@@ -1,7 +1,8 @@
 // Package arrowfile opens Parquet objects of a bucket with arrow-go, for what
 // needs whole values: checkpoints of the log and statistics. What the library
 // cannot read, or panics on, becomes storage.ErrCorrupt without its text, which
-// may quote content; failures of the store stay what they are.
+// may quote content; failures of the store stay what they are, and refusals, as
+// of encrypted files, too.
 package arrowfile
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 
 	"delenda/storage"
+	rows "delenda/storage/parquet"
 )
 
 // wholeObjectBytes is the size up to which an object is fetched in one request.
@@ -42,8 +44,12 @@ func Open(ctx context.Context, b storage.Bucket, info storage.Info) (*File, erro
 	} else {
 		src = &ranged{ctx: ctx, bucket: b, key: info.Key, size: info.SizeBytes}
 	}
-	err := Guard(info.Key, func() (err error) {
-		f.Reader, err = file.NewParquetReader(src, file.WithReadProps(parquet.NewReaderProperties(memory.DefaultAllocator)))
+	err := Guard(info.Key, func() error {
+		meta, err := rows.ReadFooter(src, f.size, rows.MaxFooter)
+		if err != nil {
+			return err
+		}
+		f.Reader, err = file.NewParquetReader(src, file.WithMetadata(meta), file.WithReadProps(parquet.NewReaderProperties(memory.DefaultAllocator)))
 		return err
 	})
 	if err != nil {
@@ -62,11 +68,17 @@ func Guard(key string, f func() error) (err error) {
 	}()
 	err = f()
 	var io IOError
+	var malformed *storage.CorruptError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &io):
 		return io.Err
+	case errors.As(err, &malformed) && malformed.Key == "":
+		malformed.Key = key
+		return err
+	case errors.Is(err, storage.ErrRefused):
+		return fmt.Errorf("read %q: %w", key, err)
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, storage.ErrCorrupt):
 		return err
 	default:

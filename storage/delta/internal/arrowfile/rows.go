@@ -30,6 +30,7 @@ type Column struct {
 	ints           []int64
 	floats         []float64
 	bools          []bool
+	values         any // the library's form of the entries at hand, reused
 	from, to       int // entries of the current row
 }
 
@@ -200,23 +201,28 @@ func (c *Column) fill() (bool, error) {
 	return total > 0, nil
 }
 
-// read reads up to batchEntries entries and spreads their values over them.
+// read reads entries of the page at hand, at most batchEntries, and spreads
+// their values over them. Between pages the library's own loop has no end where
+// a page holds fewer values than it says.
 func (c *Column) read(base int, def, rep []int16) (int, error) {
+	if !c.chunk.HasNext() {
+		return 0, c.chunk.Err()
+	}
 	switch r := c.chunk.(type) {
 	case *file.ByteArrayColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.text, func(v parquet.ByteArray) string { return string(v) })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.text, func(v parquet.ByteArray) string { return string(v) })
 	case *file.FixedLenByteArrayColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.text, func(v parquet.FixedLenByteArray) string { return string(v) })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.text, func(v parquet.FixedLenByteArray) string { return string(v) })
 	case *file.Int64ColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.ints, func(v int64) int64 { return v })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.ints, func(v int64) int64 { return v })
 	case *file.Int32ColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.ints, func(v int32) int64 { return int64(v) })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.ints, func(v int32) int64 { return int64(v) })
 	case *file.Float64ColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.floats, func(v float64) float64 { return v })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.floats, func(v float64) float64 { return v })
 	case *file.Float32ColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.floats, func(v float32) float64 { return float64(v) })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.floats, func(v float32) float64 { return float64(v) })
 	case *file.BooleanColumnChunkReader:
-		return spread(c, base, def, rep, r.ReadBatch, &c.bools, func(v bool) bool { return v })
+		return spread(c, base, def, rep, r.ReadBatchInPage, &c.bools, func(v bool) bool { return v })
 	default:
 		return 0, corrupt("")
 	}
@@ -225,13 +231,17 @@ func (c *Column) read(base int, def, rep []int16) (int, error) {
 func spread[P, V any](c *Column, base int, def, rep []int16,
 	read func(n int64, values []P, def, rep []int16) (int64, int, error), into *[]V, convert func(P) V,
 ) (int, error) {
-	values := make([]P, batchEntries)
+	values, ok := c.values.([]P)
+	if !ok {
+		values = make([]P, batchEntries)
+		c.values = values
+	}
 	total, got, err := read(batchEntries, values, def, rep)
 	if err != nil {
 		return 0, err
 	}
 	n := int(total)
-	if n < 0 || n > batchEntries || got < 0 || got > n {
+	if n <= 0 || n > batchEntries || got < 0 || got > n { // there is a next one
 		return 0, corrupt("")
 	}
 	out := append((*into)[:base], make([]V, n)...)
