@@ -61,7 +61,12 @@ type delenda struct {
 	Dlq     dlqCmd     `cmd:"" help:"List, replay or remove dead letters: work that was given up."`
 	Config  configCmd  `cmd:"" help:"Print an example configuration and the meaning of every key."`
 
-	LogLevel slog.Level `default:"info" placeholder:"LEVEL" help:"Least severe log lines to write: debug, info, warn or error."`
+	Health  upHealthCmd `cmd:"" help:"Ask a running delenda up whether it is ready. Exit code 1 if not."`
+	Setup   setupCmd    `cmd:"" help:"Make the secrets of a deployment: NATS users, a store's credentials, a sender's token."`
+	Prepare prepareCmd  `cmd:"" help:"Make the buckets of an S3-compatible store, and a sample table and recipient if asked."`
+
+	LogLevel slog.Level       `default:"info" placeholder:"LEVEL" help:"Least severe log lines to write: debug, info, warn or error."`
+	Version  kong.VersionFlag `help:"Print the version."`
 }
 
 const description = `Delenda erases people from lakehouse tables, and from everyone those tables were shared with.
@@ -84,6 +89,9 @@ For real:
 // Delenda runs cmd/delenda.
 func Delenda(ctx context.Context, p daemon.Process) error {
 	var c delenda
+	if len(p.Args) == 0 {
+		p.Args = []string{"--help"}
+	}
 	return parse(ctx, "delenda", description, &c, &c.LogLevel, p)
 }
 
@@ -94,16 +102,13 @@ func parse(ctx context.Context, name, about string, into any, level *slog.Level,
 		kong.Name(name), kong.Description(about), kong.UsageOnError(),
 		kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(int) { done = true }), // --help has been printed
+		kong.Vars{"version": name + " " + daemon.Version()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
 		return fmt.Errorf("define command line: %w", err)
 	}
-	args := dashes(p.Args)
-	if len(args) == 0 && len(parser.Model.Children) > 0 {
-		args = []string{"--help"}
-	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(dashes(p.Args))
 	if done {
 		return nil
 	}

@@ -58,7 +58,7 @@ var errNoNATS = errors.New("NATS cannot be reached from here")
 // that delenda up has embedded.
 func connect(ctx context.Context, w *world, c *config.Config) (*bus.Bus, error) {
 	o := bus.Options{
-		URL: c.NATS.URL, CredentialsFile: c.NATS.Credentials, CAFile: c.NATS.TLS.CA, CertFile: c.NATS.TLS.Cert, KeyFile: c.NATS.TLS.Key,
+		URL: c.NATS.URL, CredentialsFile: c.NATS.Credentials, NKeyFile: c.NATS.NKey, CAFile: c.NATS.TLS.CA, CertFile: c.NATS.TLS.Cert, KeyFile: c.NATS.TLS.Key,
 		Name: "delenda operator", Logger: w.quiet(),
 	}
 	if o.URL == "" {

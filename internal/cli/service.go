@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/alecthomas/kong"
+
 	"delenda/internal/config"
 	"delenda/internal/daemon"
 	"delenda/internal/service"
@@ -62,10 +64,25 @@ func (c *upCmd) Run(ctx context.Context, w *world) error {
 	})
 }
 
-// serviceCmd is the command line of a service of its own.
+// binary is the command line of a service of its own.
+type binary struct {
+	Run    serviceCmd       `cmd:"" default:"withargs" help:"Run the service; this is what happens without a command."`
+	Health serviceHealthCmd `cmd:"" help:"Ask the running service whether it is ready. Exit code 1 if not."`
+
+	LogLevel slog.Level       `default:"info" placeholder:"LEVEL" help:"Least severe log lines to write: debug, info, warn or error."`
+	Version  kong.VersionFlag `help:"Print the version."`
+}
+
+type serviceHealthCmd struct {
+	healthCmd
+	role config.Role
+}
+
+// Run runs the command.
+func (c *serviceHealthCmd) Run(ctx context.Context, w *world) error { return c.run(ctx, w, c.role) }
+
 type serviceCmd struct {
 	configFlag
-	LogLevel slog.Level `default:"info" placeholder:"LEVEL" help:"Least severe log lines to write: debug, info, warn or error."`
 
 	role     config.Role
 	services service.Services
@@ -89,7 +106,7 @@ func (c *serviceCmd) Run(ctx context.Context, w *world) error {
 // Service returns the run function of a binary that runs one service.
 func Service(role config.Role, about string, services service.Services) func(context.Context, daemon.Process) error {
 	return func(ctx context.Context, p daemon.Process) error {
-		c := serviceCmd{role: role, services: services}
+		c := binary{Run: serviceCmd{role: role, services: services}, Health: serviceHealthCmd{role: role}}
 		return parse(ctx, string(role), about, &c, &c.LogLevel, p)
 	}
 }

@@ -47,7 +47,7 @@ func (c *Config) resolve(dir string) {
 		dir = abs
 	}
 	paths := []*string{
-		&c.State, &c.Keeper, &c.NATS.Credentials, &c.NATS.TLS.CA, &c.NATS.TLS.Cert, &c.NATS.TLS.Key, &c.NATS.Embedded.Dir,
+		&c.State, &c.Keeper, &c.NATS.Credentials, &c.NATS.NKey, &c.NATS.TLS.CA, &c.NATS.TLS.Cert, &c.NATS.TLS.Key, &c.NATS.Embedded.Dir,
 	}
 	for _, l := range []*Listener{&c.Ingest.Listener, &c.Deleter.Listener, &c.Publisher.Listener} {
 		paths = append(paths, &l.TLS.Cert, &l.TLS.Key)
@@ -165,6 +165,9 @@ func (v *validator) nats(c *Config, role Role) {
 				v.fail("nats.url", "must be a URL such as nats://host:4222 or tls://host:4222")
 			}
 		}
+	}
+	if c.NATS.Credentials != "" && c.NATS.NKey != "" {
+		v.fail("nats.nkey", "is a second way to log in: keep it or nats.credentials")
 	}
 	if (c.NATS.TLS.Cert == "") != (c.NATS.TLS.Key == "") {
 		v.fail("nats.tls", "needs cert and key together")

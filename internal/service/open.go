@@ -110,7 +110,7 @@ func (rt *runtime) openBus(ctx context.Context) error {
 	}
 	nats := rt.Config.NATS
 	o := bus.Options{
-		URL: nats.URL, CredentialsFile: nats.Credentials, CAFile: nats.TLS.CA, CertFile: nats.TLS.Cert, KeyFile: nats.TLS.Key,
+		URL: nats.URL, CredentialsFile: nats.Credentials, NKeyFile: nats.NKey, CAFile: nats.TLS.CA, CertFile: nats.TLS.Cert, KeyFile: nats.TLS.Key,
 		Name: "delenda " + rt.Name, Logger: rt.Log,
 		Intercept: func(ctx context.Context, op bus.Op, do func(context.Context) error) error {
 			return rt.topology.intercept(ctx, op, func(ctx context.Context) error { return rt.metrics.intercept(ctx, op, do) })
