@@ -67,8 +67,10 @@ type Deletion struct {
 	// Now is the clock of the commit's timestamps.
 	Now func() time.Time
 
-	// Progress, when not nil, is called after each scanned fragment. It must be
-	// safe for concurrent use.
+	// Progress, when not nil, is called after each scanned fragment, and, with
+	// what was counted by then, whenever the store answers or gives bytes: as
+	// long as it is silent nothing moves. It must be cheap and safe for
+	// concurrent use.
 	Progress func(Progress)
 }
 

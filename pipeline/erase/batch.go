@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -106,10 +104,11 @@ func (w *worker) finish(ctx context.Context, h *head) error {
 		return nil
 	}
 	start := w.d.store.Now()
-	stop := w.beating(ctx, h.number)
-	c, err := w.attempt(ctx, h)
+	watched, v := w.watch(ctx)
+	stop := w.beating(watched, h.number)
+	c, err := w.attempt(watched, h, v)
 	stop()
-	if err != nil {
+	if err = v.end(err); err != nil {
 		return w.failed(ctx, h, k, err)
 	}
 	c, err = w.close(ctx, h, c)
@@ -144,16 +143,17 @@ func (w *worker) close(ctx context.Context, h *head, c *closed) (*closed, error)
 }
 
 // attempt deletes the batch and returns what is to be its closing record.
-func (w *worker) attempt(ctx context.Context, h *head) (*closed, error) {
+func (w *worker) attempt(ctx context.Context, h *head, v *vigil) (*closed, error) {
 	w.approved = false
-	subjects, lost, err := w.load(ctx, h.intent.Requests)
+	subjects, lost, err := w.load(ctx, h.intent.Requests, v)
 	if err != nil {
 		return nil, &trouble{"state_unavailable", err}
 	}
-	d, err := w.delete(ctx, h, subjects)
+	d, err := w.delete(ctx, h, subjects, v)
 	if err != nil {
 		return nil, err
 	}
+	v.sign()
 	return w.record(ctx, h, &d, lost)
 }
 
@@ -167,7 +167,7 @@ type panicked struct{ frames []string }
 
 func (*panicked) Error() string { return "delete panicked" }
 
-func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject) (d storage.Deleted, err error) {
+func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject, v *vigil) (d storage.Deleted, err error) {
 	defer func() {
 		if recover() != nil {
 			err = &panicked{callers()}
@@ -175,6 +175,7 @@ func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject
 	}()
 	return w.table.Delete(ctx, storage.Deletion{
 		Batch: w.batch(h.number, h.intent), Subjects: subjects, Now: w.d.store.Now,
+		Progress: func(storage.Progress) { v.sign() },
 		Approve: func(ctx context.Context, m storage.Matched) ([]bool, error) {
 			// A batch that others have closed meanwhile is not committed any
 			// more, as far as that can be seen; see head.doubt.
@@ -188,6 +189,7 @@ func (w *worker) delete(ctx context.Context, h *head, subjects []storage.Subject
 			w.approved = true
 			held := make([]bool, len(m.Rows))
 			for i, rows := range m.Rows {
+				v.sign()
 				if !w.conf.Limits.Exceeded(rows, m.LiveRows) {
 					continue
 				}
@@ -217,12 +219,13 @@ func callers() []string {
 
 // load reads the identities of the requests. lost tells, per request, why it
 // can never be deleted.
-func (w *worker) load(ctx context.Context, ids []pipeline.RequestID) (subjects []storage.Subject, lost []string, err error) {
+func (w *worker) load(ctx context.Context, ids []pipeline.RequestID, v *vigil) (subjects []storage.Subject, lost []string, err error) {
 	subjects, lost = make([]storage.Subject, len(ids)), make([]string, len(ids))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for i, id := range ids {
 		g.Go(func() error {
+			defer v.sign()
 			r, err := w.d.store.Record(gctx, id)
 			if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrCorrupt) {
 				return err
@@ -371,7 +374,7 @@ func (w *worker) failed(ctx context.Context, h *head, k int, err error) error {
 	}
 	// Neither says whose fault it is. A table that cannot even be asked for
 	// its last batch is in trouble itself.
-	if _, perr := w.table.LastBatch(ctx, w.app); perr != nil {
+	if perr := w.answers(ctx); perr != nil {
 		end()
 		w.table = nil
 		note("table_unavailable")
@@ -401,7 +404,7 @@ func (w *worker) giveUp(ctx context.Context, h *head, code string) error {
 	var c *closed
 	switch {
 	case ok:
-		_, lost, err := w.load(ctx, ids)
+		_, lost, err := w.load(ctx, ids, nil)
 		if err != nil {
 			return &trouble{"state_unavailable", err}
 		}
@@ -426,70 +429,4 @@ func (w *worker) giveUp(ctx context.Context, h *head, code string) error {
 		slog.String("code", code), slog.Int("requests", len(ids)), slog.Bool("committed", ok))
 	_, err = w.close(ctx, h, c)
 	return err
-}
-
-// beating gives signs of life until the returned function is called.
-func (w *worker) beating(ctx context.Context, n int64) (stop func()) {
-	if w.d.o.Patience < 0 {
-		return func() {} // nobody looks
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Go(func() {
-		tick := time.NewTicker(w.d.o.Beat)
-		defer tick.Stop()
-		for beat := 1; ; beat++ {
-			if err := w.log.beat(ctx, n, attempt{w.d.id, w.d.store.Now(), beat}); err != nil && ctx.Err() == nil {
-				w.logg.LogAttrs(ctx, slog.LevelDebug, "beat failed", slog.Int64("batch", n), slog.Any("error", err))
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	})
-	return func() {
-		cancel()
-		done.Wait()
-	}
-}
-
-// wait gives another worker the time to finish its batch. It reports true once
-// the batch is closed, false when it is to be taken over.
-func (w *worker) wait(ctx context.Context, h *head) (closed bool, err error) {
-	if w.d.o.Patience < 0 {
-		return false, nil
-	}
-	last, err := w.log.pulse(ctx, h.number)
-	if err != nil {
-		return false, &trouble{"state_unavailable", err}
-	}
-	if last.Worker == w.d.id || last.Worker == "" && h.intent.Worker == w.d.id {
-		return false, nil
-	}
-	tick := time.NewTicker(min(w.d.o.Beat, w.d.o.Patience))
-	defer tick.Stop()
-	for changed := time.Now(); time.Since(changed) < w.d.o.Patience; {
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-tick.C:
-		}
-		c, err := w.log.closedOf(ctx, h.number)
-		if err != nil {
-			return false, &trouble{"state_unavailable", err}
-		}
-		if c != nil {
-			return true, nil
-		}
-		p, err := w.log.pulse(ctx, h.number)
-		if err != nil {
-			return false, &trouble{"state_unavailable", err}
-		}
-		if p != last {
-			last, changed = p, time.Now()
-		}
-	}
-	return false, nil
 }

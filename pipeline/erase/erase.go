@@ -32,6 +32,11 @@ type Options struct {
 	Patience time.Duration
 	// Beat is how often a worker gives signs of life; zero is 1s.
 	Beat time.Duration
+	// Stall is how long an attempt may go on without any sign that something
+	// moves. Then it is cut off, and gives no sign of life to other workers any
+	// more, also if it cannot be brought to an end: a store that neither answers
+	// nor fails holds up no other worker. Zero is 5m, negative never.
+	Stall time.Duration
 	// InProgress is how often the items in hand are kept from redelivery; zero
 	// is 10s. Less than half of the consumer's AckWait.
 	InProgress time.Duration
@@ -73,6 +78,7 @@ func New(store *pipeline.Store, tables []pipeline.Table, consume Consume, publis
 		{&d.o.Window, time.Second},
 		{&d.o.Patience, 5 * time.Second},
 		{&d.o.Beat, time.Second},
+		{&d.o.Stall, 5 * time.Minute},
 		{&d.o.InProgress, 10 * time.Second},
 		{&d.o.Idle, 5 * time.Second},
 		{&d.o.Pause, 30 * time.Second},

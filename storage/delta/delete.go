@@ -21,6 +21,11 @@ func (t *Table) Delete(ctx context.Context, d storage.Deletion) (storage.Deleted
 		d.Now = t.o.Now
 	}
 	p := &planner{t: t, d: &d}
+	if d.Progress != nil {
+		lively := *t
+		lively.bucket = &signs{Bucket: t.bucket, sign: p.sign}
+		t, p.t = &lively, &lively
+	}
 	out, err := commitLoop(ctx, t, func(s *log.Snapshot, txnID string) (storage.Deleted, error) {
 		return t.deleteOnce(ctx, p, s, txnID)
 	})

@@ -179,10 +179,16 @@ func (p *planner) plan(ctx context.Context, s *log.Snapshot) (*plan, error) {
 }
 
 func (p *planner) progress() {
-	done := p.done.Add(1)
+	p.done.Add(1)
+	p.sign()
+}
+
+// sign says how far the scan is, if only to say that something moves.
+func (p *planner) sign() {
 	if p.d.Progress == nil {
 		return
 	}
+	done := p.done.Load()
 	p.d.Progress(storage.Progress{
 		FragmentsDone: done, FragmentsTotal: max(p.total.Load(), done),
 		RowsScanned: p.rows.Load(), BytesRead: p.bytes.Load(),

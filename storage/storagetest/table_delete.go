@@ -202,8 +202,8 @@ var deleteTests = []tableTest{
 			}
 		}
 		run(t, f.Open(t), d)
-		if calls.Load() != 3 || most.Load() != 3 {
-			t.Errorf("%d calls up to %d, want 3", calls.Load(), most.Load())
+		if calls.Load() < 3 || most.Load() != 3 {
+			t.Errorf("%d calls up to %d, want 3 at least, up to 3", calls.Load(), most.Load())
 		}
 	}},
 	{"a cancelled delete changes nothing", func(t *testing.T, f *fixture) {
