@@ -46,7 +46,7 @@
 //
 // Any number may work on one table. A worker that meets an open batch waits as
 // long as its alive object keeps changing, then takes over. It stops changing also
-when nothing moves any more in the attempt, which is cut off then. Both finishing it
+// when nothing moves any more in the attempt, which is cut off then. Both finishing it
 // at once is safe and costs a second scan. The two can disagree, since rows may be
 // added or a request released in between: one finds nothing to commit and closes
 // the batch, the other has a commit under way. So who is about to commit looks
