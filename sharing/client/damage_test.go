@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/parquet/file"
 
 	"delenda/sharing"
 	"delenda/storage"
@@ -61,6 +63,12 @@ func sample(tb testing.TB, table string) (*Snapshot, []byte) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return snapshotOf(tb, metadata, len(p)), p
+}
+
+// snapshotOf returns the answer for a table of one file.
+func snapshotOf(tb testing.TB, metadata json.RawMessage, size int) *Snapshot {
+	tb.Helper()
 	c, err := New(sharing.Profile{Endpoint: "https://h"}, nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -71,7 +79,7 @@ func sample(tb testing.TB, table string) (*Snapshot, []byte) {
 	answer, err := c.readAnswer(h, strings.NewReader(fmt.Sprintf(`{"protocol":{"deltaProtocol":{"minReaderVersion":2,"minWriterVersion":5}}}
 {"metaData":{"deltaMetadata":%s}}
 {"file":{"id":"f","deltaSingleAction":{"add":{"path":"https://h/f","partitionValues":{},"size":%d,"modificationTime":1,"dataChange":true}}}}
-`, metadata, len(p))), capabilities)
+`, metadata, size)), capabilities)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,7 +87,7 @@ func sample(tb testing.TB, table string) (*Snapshot, []byte) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return s, p
+	return s
 }
 
 // hideSome hides rows 1 and 4, inline.
@@ -191,13 +199,44 @@ func nested(n int) []byte {
 func TestASchemaThatNestsTooDeepIsRefused(t *testing.T) {
 	t.Parallel()
 	s, _ := sample(t, "spark-no-dv")
-	if _, err := decode(t, s, nested(maxDepth-1), nil); err != nil {
+	if _, err := decode(t, s, nested(255), nil); err != nil {
 		t.Error(err)
 	}
-	for _, n := range []int{maxDepth, maxFooter/8 - 8} {
+	for _, n := range []int{256, 250_000} {
 		if _, err := decode(t, s, nested(n), nil); !errors.Is(err, storage.ErrCorrupt) {
 			t.Errorf("%d groups: got %v", n, err)
 		}
+	}
+	var refusal *storage.Refusal
+	for _, n := range []int{7 << 20, 9 << 20} { // within the footer's bound, and out of it
+		if _, err := decode(t, s, nested(n), nil); !errors.As(err, &refusal) || refusal.Code != "footer_too_large" {
+			t.Errorf("%d groups: got %v", n, err)
+		}
+	}
+}
+
+func TestAFooterOfManyMegabytesIsRead(t *testing.T) {
+	t.Parallel()
+	s, p := sample(t, "spark-no-dv")
+	r, err := file.NewParquetReader(bytes.NewReader(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := r.MetaData() // the same row groups again and again
+	n := 20 << 20 / int(binary.LittleEndian.Uint32(p[len(p)-8:]))
+	meta.RowGroups = slices.Repeat(meta.RowGroups, n)
+	meta.FileMetaData.NumRows *= int64(n)
+	footer, err := meta.Serialize(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(footer) < 9<<20 {
+		t.Fatalf("only %d bytes", len(footer))
+	}
+	q := append(slices.Clip(p), footer...)
+	q = append(binary.LittleEndian.AppendUint32(q, uint32(len(footer))), "PAR1"...)
+	if n, err := decode(t, s, q, nil); err != nil || n != 1000 {
+		t.Errorf("got %d rows, %v", n, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package client
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -10,6 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+
+	rows "delenda/storage/parquet"
 )
 
 // A data file's bytes are the provider's, and the Parquet library panics on
@@ -17,11 +18,9 @@ import (
 // what the library does in goroutines of its own is done here before.
 
 const (
-	// maxFooter bounds the footer, which is decoded whole, and recursively: 1.6
-	// million nested groups, of at least five bytes each, still fit the stack.
-	maxFooter = 8 << 20
-	// maxDepth bounds how deep groups nest.
-	maxDepth = 256
+	// maxFooter bounds the footer, which is decoded whole; those of thousands of
+	// columns in many row groups take tens of megabytes.
+	maxFooter = 64 << 20
 	// maxBuffer bounds a buffer of a batch: a few bytes can say that billions
 	// of values follow.
 	maxBuffer = 256 << 20
@@ -47,33 +46,18 @@ func (b bounded) Reallocate(size int, p []byte) []byte {
 	return b.Allocator.Reallocate(size, p)
 }
 
-// openParquet decodes the footer.
+// openParquet checks and decodes the footer.
 func openParquet(object *objectReader) (*file.Reader, error) {
-	if n := len(object.tail); n < 8 || binary.LittleEndian.Uint32(object.tail[n-8:]) > maxFooter {
-		return nil, errors.New("footer length out of bounds")
-	}
-	// Pages are not all given back by the Parquet reader: Go's memory takes them.
-	props := parquet.NewReaderProperties(memory.DefaultAllocator)
-	props.BufferedStreamEnabled, props.BufferSize = true, chunkBytes // column chunks may be large
-	pf, err := file.NewParquetReader(object, file.WithReadProps(props))
+	meta, err := rows.ReadFooter(object, object.size, maxFooter)
 	if err != nil {
 		return nil, err
 	}
-	var open []int32 // groups around an element: how many members follow
-	for _, e := range pf.MetaData().GetSchema() {
-		for len(open) > 0 && open[len(open)-1] <= 0 {
-			open = open[:len(open)-1]
-		}
-		if len(open) > 0 {
-			open[len(open)-1]--
-		}
-		if open = append(open, e.GetNumChildren()); len(open) > maxDepth {
-			return nil, errors.New("schema nests too deep")
-		}
-	}
 	// The table's schema says the types, not the Arrow schema of the file's writer.
-	pf.MetaData().FileMetaData.KeyValueMetadata = nil
-	return pf, nil
+	meta.FileMetaData.KeyValueMetadata = nil
+	// Pages are not all given back by the Parquet reader: Go's memory takes them.
+	props := parquet.NewReaderProperties(memory.DefaultAllocator)
+	props.BufferedStreamEnabled, props.BufferSize = true, chunkBytes // column chunks may be large
+	return file.NewParquetReader(object, file.WithMetadata(meta), file.WithReadProps(props))
 }
 
 // rehearse makes the column readers of a row group once, over no bytes, in this

@@ -299,6 +299,10 @@ func (r *reader) decodeError(f *File, object *objectReader, field string, err er
 	}
 	for _, known := range []error{ErrProtocol, errPhysicalType, storage.ErrCorrupt, storage.ErrRefused, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
+			var corrupt *storage.CorruptError
+			if errors.As(err, &corrupt) && corrupt.Key == "" {
+				corrupt.Key = f.Add.Path
+			}
 			return err
 		}
 	}
