@@ -20,10 +20,10 @@ import (
 	"delenda/storage/bucket"
 )
 
-func openAzure(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Cloud, error) {
-	var credential azureCredential
+func (p patience) openAzure(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Cloud, error) {
+	credential := azureCredential{client: &http.Client{Transport: p.transport()}}
 	opener := &azureblob.URLOpener{
-		MakeClient:        credential.client,
+		MakeClient:        credential.open,
 		ServiceURLOptions: *azureblob.NewDefaultServiceURLOptions(),
 	}
 	b, err := opener.OpenBucketURL(ctx, u)
@@ -55,9 +55,12 @@ func openAzure(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.
 
 // azureCredential makes clients with what the environment gives, in
 // gocloud.dev's order, and remembers a token credential for signing.
-type azureCredential struct{ token azcore.TokenCredential }
+type azureCredential struct {
+	client *http.Client
+	token  azcore.TokenCredential
+}
 
-func (a *azureCredential) client(service azureblob.ServiceURL, name azureblob.ContainerName) (*container.Client, error) {
+func (a *azureCredential) open(service azureblob.ServiceURL, name azureblob.ContainerName) (*container.Client, error) {
 	at, err := url.JoinPath(string(service), string(name))
 	if err != nil {
 		return nil, errors.New("make service URL")
@@ -67,28 +70,30 @@ func (a *azureCredential) client(service azureblob.ServiceURL, name azureblob.Co
 	if connection == "" {
 		connection = os.Getenv("AZURE_STORAGEBLOB_CONNECTIONSTRING")
 	}
+	common := azcore.ClientOptions{Transport: a.client}
+	o := &container.ClientOptions{ClientOptions: common}
 	switch {
 	case account != "" && key != "":
 		shared, err := container.NewSharedKeyCredential(account, key)
 		if err != nil {
 			return nil, errors.New("read AZURE_STORAGE_KEY: malformed")
 		}
-		return container.NewClientWithSharedKeyCredential(at, shared, nil)
+		return container.NewClientWithSharedKeyCredential(at, shared, o)
 	case os.Getenv("AZURE_STORAGE_SAS_TOKEN") != "":
-		return container.NewClientWithNoCredential(at, nil)
+		return container.NewClientWithNoCredential(at, o)
 	case connection != "":
-		c, err := container.NewClientFromConnectionString(connection, string(name), nil)
+		c, err := container.NewClientFromConnectionString(connection, string(name), o)
 		if err != nil {
 			return nil, errors.New("read AZURE_STORAGE_CONNECTION_STRING: malformed")
 		}
 		return c, nil
 	}
-	token, err := azidentity.NewDefaultAzureCredential(nil)
+	token, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: common})
 	if err != nil {
 		return nil, errors.New("find credentials: none in the environment")
 	}
 	a.token = token
-	return container.NewClient(at, token, nil)
+	return container.NewClient(at, token, o)
 }
 
 // portableAzure reports whether gocloud.dev passes the key on as it is: it

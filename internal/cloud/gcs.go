@@ -28,8 +28,8 @@ import (
 // context only.
 const gcsAttempts = 4
 
-func openGCS(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Cloud, error) {
-	opener, key, err := gcsOpener(ctx, u.Query())
+func (p patience) openGCS(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Cloud, error) {
+	opener, key, err := p.gcsOpener(ctx, u.Query())
 	if err != nil {
 		return nil, err
 	}
@@ -70,16 +70,19 @@ type gcsKey struct {
 
 // gcsOpener finds credentials as gocloud.dev does, but says so if there are
 // none instead of printing a warning and going on without.
-func gcsOpener(ctx context.Context, q url.Values) (*gcsblob.URLOpener, gcsKey, error) {
+func (p patience) gcsOpener(ctx context.Context, q url.Values) (*gcsblob.URLOpener, gcsKey, error) {
 	var key gcsKey
-	opener := &gcsblob.URLOpener{Client: gcp.NewAnonymousHTTPClient(gcp.DefaultTransport())}
+	opener := &gcsblob.URLOpener{Client: gcp.NewAnonymousHTTPClient(p.transport())}
+	if os.Getenv("STORAGE_EMULATOR_HOST") != "" { // gocloud.dev takes another client then
+		opener.Options.ClientOptions = append(opener.Options.ClientOptions, option.WithHTTPClient(&opener.Client.Client))
+	}
 	anonymous := q.Get("anonymous") == "true" || q.Get("access_id") == "-"
 	if !anonymous && os.Getenv("STORAGE_EMULATOR_HOST") == "" && os.Getenv("STORAGE_EMULATOR_HOST_GRPC") == "" {
 		creds, err := gcp.DefaultCredentials(ctx)
 		if err != nil {
 			return nil, key, errors.New("find credentials: no Application Default Credentials; anonymous=true does without")
 		}
-		if opener.Client, err = gcp.NewHTTPClient(gcp.DefaultTransport(), gcp.CredentialsTokenSource(creds)); err != nil {
+		if opener.Client, err = gcp.NewHTTPClient(p.transport(), gcp.CredentialsTokenSource(creds)); err != nil {
 			return nil, key, fmt.Errorf("find credentials: %w", err)
 		}
 		opener.TokenSource = gcp.CredentialsTokenSource(creds)

@@ -23,19 +23,15 @@ import (
 	"delenda/storage/bucket"
 )
 
-func openS3(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Cloud, error) {
+func (p patience) openS3(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Cloud, error) {
 	q := u.Query()
 	if err := s3Defaults(q); err != nil {
 		return nil, err
 	}
 	u.RawQuery = q.Encode()
-	b, err := new(s3blob.URLOpener).OpenBucketURL(ctx, u)
+	b, client, err := p.clientS3(ctx, u)
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	var client *s3.Client
-	if !b.As(&client) {
-		return nil, errors.New("s3: internal error: no client")
+		return nil, err
 	}
 	c := &bucket.Cloud{
 		Bucket:     b,
@@ -56,6 +52,31 @@ func openS3(ctx context.Context, u *url.URL, publicEndpoint string) (*bucket.Clo
 		}).sign
 	}
 	return c, nil
+}
+
+// clientS3 opens a bucket as gocloud.dev does, but with patience.
+func (p patience) clientS3(ctx context.Context, u *url.URL) (*blob.Bucket, *s3.Client, error) {
+	var opener s3blob.URLOpener
+	b, err := opener.OpenBucketURL(ctx, u)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	var client *s3.Client
+	if !b.As(&client) {
+		return nil, nil, errors.New("s3: internal error: no client")
+	}
+	o := client.Options()
+	h, ok := o.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		return nil, nil, errors.New("s3: internal error: no transport")
+	}
+	o.HTTPClient = h.WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = time.Duration(p) })
+	client = s3.New(o)
+	b, err = s3blob.OpenBucket(ctx, client, u.Host, &opener.Options) // what the URL asks for is in the options by now
+	if err != nil {
+		return nil, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return b, client, nil
 }
 
 // s3Defaults fills in what stores other than Amazon's need.
