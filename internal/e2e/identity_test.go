@@ -108,8 +108,12 @@ func TestNoIdentityIsLeftInAnyByteOutsideTheDataFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scanner.Bytes(t.Context(), "answers", answers.Bytes())
-	scanner.Bytes(t.Context(), "logs", r.log.bytes())
+	if err := scanner.Bytes(t.Context(), "answers", answers.Bytes()); err != nil {
+		t.Error(err)
+	}
+	if err := scanner.Bytes(t.Context(), "logs", r.log.bytes()); err != nil {
+		t.Error(err)
+	}
 	seen := map[string]bool{}
 	err = scanner.Dir(t.Context(), "run", os.DirFS(r.dir), func(path string) bool {
 		seen[strings.Split(path, "/")[0]] = true
@@ -144,7 +148,9 @@ func TestNoIdentityIsLeftInAnyByteOutsideTheDataFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control.Bytes(t.Context(), "logs", r.log.bytes())
+	if err := control.Bytes(t.Context(), "logs", r.log.bytes()); err != nil {
+		t.Error(err)
+	}
 	if err := control.Dir(t.Context(), "run", os.DirFS(r.dir), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -80,29 +79,6 @@ func Test_a_damaged_file_is_an_error_at_most(t *testing.T) {
 		}
 		if failed == 0 {
 			t.Error("no damage was noticed")
-		}
-	}
-}
-
-// nested returns a Parquet file without rows, whose schema nests n groups.
-func nested(n int) []byte {
-	footer := binary.AppendUvarint([]byte{0x15, 2, 0x19, 0xfc}, uint64(n+1)) // version, count of elements
-	for range n {
-		footer = append(footer, 0x35, 0, 0x18, 1, 'a', 0x15, 2, 0) // required group of one
-	}
-	footer = append(footer, 0x15, 2, 0x25, 0, 0x18, 1, 'a', 0, 0x16, 0, 0x19, 0x0c, 0) // column, no rows, no row groups
-	p := append([]byte("PAR1"), footer...)
-	return append(binary.LittleEndian.AppendUint32(p, uint32(len(footer))), "PAR1"...)
-}
-
-func Test_a_schema_that_nests_too_deep_is_refused(t *testing.T) {
-	t.Parallel()
-	if err := decode(t, nested(maxDepth-1)); err != nil {
-		t.Error(err)
-	}
-	for _, n := range []int{maxDepth, maxFooter/8 - 8} {
-		if err := decode(t, nested(n)); !errors.Is(err, storage.ErrCorrupt) {
-			t.Errorf("%d groups: got %v", n, err)
 		}
 	}
 }

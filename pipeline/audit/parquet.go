@@ -3,9 +3,8 @@ package audit
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
+	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -17,16 +16,9 @@ import (
 	"delenda/storage"
 )
 
-const (
-	// maxBuffer bounds a buffer of a batch: a few bytes can say that billions of
-	// values follow.
-	maxBuffer = 256 << 20
-	// maxFooter bounds the footer, which is decoded recursively: 1.6 million
-	// nested groups, of at least five bytes each, still fit the stack.
-	maxFooter = 8 << 20
-	// maxDepth bounds how deep groups nest.
-	maxDepth = 256
-)
+// maxBuffer bounds a buffer of a batch: a few bytes can say that billions of
+// values follow.
+const maxBuffer = 256 << 20
 
 // bounded is an allocator that refuses what no batch needs.
 type bounded struct{ memory.Allocator }
@@ -58,26 +50,14 @@ func guard(key string, f func() error) (err error) {
 
 // open decodes the footer.
 func open(p []byte) (*parquetfile.Reader, error) {
-	if len(p) < 8 || binary.LittleEndian.Uint32(p[len(p)-8:]) > maxFooter {
-		return nil, errors.New("footer length out of bounds")
+	if err := checkFooter(p); err != nil {
+		return nil, err
 	}
 	props := parquet.NewReaderProperties(memory.DefaultAllocator)
 	props.BufferedStreamEnabled = true // p is in memory
 	pf, err := parquetfile.NewParquetReader(bytes.NewReader(p), parquetfile.WithReadProps(props))
 	if err != nil {
 		return nil, err
-	}
-	var groups []int32 // around an element: how many members follow
-	for _, e := range pf.MetaData().GetSchema() {
-		for len(groups) > 0 && groups[len(groups)-1] <= 0 {
-			groups = groups[:len(groups)-1]
-		}
-		if len(groups) > 0 {
-			groups[len(groups)-1]--
-		}
-		if groups = append(groups, e.GetNumChildren()); len(groups) > maxDepth {
-			return nil, errors.New("schema nests too deep")
-		}
 	}
 	pf.MetaData().FileMetaData.KeyValueMetadata = nil // its Arrow schema would change types
 	return pf, nil
@@ -86,6 +66,7 @@ func open(p []byte) (*parquetfile.Reader, error) {
 // eachRecord reads a Parquet file in order, in the caller's goroutine.
 func eachRecord(ctx context.Context, key string, p []byte, do func(arrow.RecordBatch) error) error {
 	var rr pqarrow.RecordReader
+	left := int64(0) // rows to come
 	err := guard(key, func() error {
 		pf, err := open(p)
 		if err != nil {
@@ -95,6 +76,7 @@ func eachRecord(ctx context.Context, key string, p []byte, do func(arrow.RecordB
 		if err != nil {
 			return err
 		}
+		left = pf.NumRows()
 		if err := rehearse(pf, fr.Manifest, int64(len(p))); err != nil {
 			return err
 		}
@@ -112,8 +94,12 @@ func eachRecord(ctx context.Context, key string, p []byte, do func(arrow.RecordB
 		more := false
 		err := guard(key, func() error {
 			if more = rr.Next(); !more {
-				return rr.Err()
+				if err := rr.Err(); err != nil || left == 0 {
+					return err
+				}
+				return io.ErrUnexpectedEOF
 			}
+			left -= rr.RecordBatch().NumRows()
 			for _, c := range rr.RecordBatch().Columns() {
 				if err := array.Validate(c); err != nil {
 					return err

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -36,9 +37,10 @@ func (f Finding) String() string {
 // Scanner searches bytes for identities in the forms in which software writes
 // text: as it is, in upper, lower case, hexadecimal, base64 at any alignment,
 // JSON and URL escapes, UTF-16, and all of these again inside gzip and zstd
-// frames and the columns of Parquet files. What is encrypted cannot be
-// searched, and a form of a few bytes would be found everywhere: identities
-// shorter than six bytes are refused.
+// frames and the columns of Parquet files. What looks like one of these and
+// cannot be read, or not whole, is an error: it is never taken for clean. What is
+// encrypted otherwise cannot be searched, and a form of a few bytes would be
+// found everywhere: identities shorter than six bytes are refused.
 type Scanner struct {
 	forms []form
 	found []Finding
@@ -119,34 +121,61 @@ func inBase64(e *base64.Encoding, v string, shift int) string {
 	return full[start:end]
 }
 
-// Bytes searches p.
-func (s *Scanner) Bytes(ctx context.Context, where string, p []byte) {
+// Bytes searches p. An error says that some of it could not be searched; the
+// rest was.
+func (s *Scanner) Bytes(ctx context.Context, where string, p []byte) error {
 	s.bytes += int64(len(p))
 	s.look(where, p)
-	for at, frames := 0, 0; frames < maxFrames; {
-		i := bytes.Index(p[at:], []byte{0x28, 0xb5, 0x2f, 0xfd})
-		if i < 0 {
-			break
-		}
-		at, frames = at+i+4, frames+1
-		s.inflate(where+" zstd", p[at-4:], func(r io.Reader) (io.Reader, error) {
+	frames := errors.Join(
+		s.frames(where+" zstd", p, []byte{0x28, 0xb5, 0x2f, 0xfd}, func(r io.Reader) (io.Reader, error) {
 			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInflate))
-		})
+		}),
+		s.frames(where+" gzip", p, []byte{0x1f, 0x8b, 0x08}, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }),
+	)
+	if !isParquet(p) {
+		return frames
 	}
-	for at, frames := 0, 0; frames < maxFrames; {
-		i := bytes.Index(p[at:], []byte{0x1f, 0x8b, 0x08})
-		if i < 0 {
-			break
-		}
-		at, frames = at+i+3, frames+1
-		s.inflate(where+" gzip", p[at-3:], func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) })
-	}
-	if len(p) > 8 && bytes.HasPrefix(p, []byte("PAR1")) && bytes.HasSuffix(p, []byte("PAR1")) {
-		_ = eachRecord(ctx, where, p, func(rec arrow.RecordBatch) error {
+	// Of a Parquet file the columns are what counts: its pages are frames too.
+	err := eachRecord(ctx, where, p, func(rec arrow.RecordBatch) error {
+		return guard(where, func() error {
 			s.record(where, rec)
 			return nil
 		})
+	})
+	if err != nil {
+		return fmt.Errorf("search columns: %w", err)
 	}
+	return nil
+}
+
+// isParquet tells a Parquet file, whole, torn or encrypted.
+func isParquet(p []byte) bool {
+	for _, magic := range []string{"PAR1", "PARE"} {
+		if bytes.HasPrefix(p, []byte(magic)) || bytes.HasSuffix(p, []byte(magic)) {
+			return true
+		}
+	}
+	return false
+}
+
+// frames searches what is behind every magic number of a compression.
+func (s *Scanner) frames(where string, p, magic []byte, open func(io.Reader) (io.Reader, error)) error {
+	var errs error
+	at := 0
+	for range maxFrames {
+		i := bytes.Index(p[at:], magic)
+		if i < 0 {
+			return errs
+		}
+		at += i + len(magic)
+		if err := s.inflate(where, p[at-len(magic):], open); err != nil && errs == nil {
+			errs = err
+		}
+	}
+	if bytes.Contains(p[at:], magic) {
+		return errors.Join(errs, fmt.Errorf("search %s: more than %d frames", where, maxFrames))
+	}
+	return errs
 }
 
 func (s *Scanner) record(where string, rec arrow.RecordBatch) {
@@ -159,17 +188,23 @@ func (s *Scanner) record(where string, rec arrow.RecordBatch) {
 	}
 }
 
-// inflate searches what a decompressor makes of p, as far as it comes.
-func (s *Scanner) inflate(where string, p []byte, open func(io.Reader) (io.Reader, error)) {
+// inflate searches what a decompressor makes of p, as far as it comes: a magic
+// number is found in other bytes too, by chance. What is too large for it is an
+// error.
+func (s *Scanner) inflate(where string, p []byte, open func(io.Reader) (io.Reader, error)) error {
 	r, err := open(bytes.NewReader(p))
 	if err != nil {
-		return
+		return nil //nolint:nilerr // no frame
 	}
-	out, _ := io.ReadAll(io.LimitReader(r, maxInflate))
+	out, err := io.ReadAll(io.LimitReader(r, maxInflate+1))
 	if c, ok := r.(*zstd.Decoder); ok {
 		c.Close()
 	}
 	s.look(where, out)
+	if len(out) > maxInflate || errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return fmt.Errorf("search %s: unpacks to more than %d bytes", where, maxInflate)
+	}
+	return nil
 }
 
 func (s *Scanner) look(where string, p []byte) {
@@ -181,8 +216,10 @@ func (s *Scanner) look(where string, p []byte) {
 }
 
 // Dir searches every file of a file system, names included. skip may be nil.
+// Files that could not be searched are an error, once all others are.
 func (s *Scanner) Dir(ctx context.Context, name string, fsys fs.FS, skip func(path string) bool) error {
-	return fs.WalkDir(fsys, ".", func(path string, d fs.DirEntry, err error) error {
+	var unsearched []error
+	err := fs.WalkDir(fsys, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -195,13 +232,18 @@ func (s *Scanner) Dir(ctx context.Context, name string, fsys fs.FS, skip func(pa
 		}
 		where := name + "/" + path
 		s.look(where+" name", []byte(path))
-		s.Bytes(ctx, where, p)
-		return nil
+		if err := s.Bytes(ctx, where, p); err != nil {
+			unsearched = append(unsearched, err)
+		}
+		return ctx.Err()
 	})
+	return errors.Join(append(unsearched, err)...)
 }
 
 // Bucket searches every object of a bucket, keys included. skip may be nil.
+// Objects that could not be searched are an error, once all others are.
 func (s *Scanner) Bucket(ctx context.Context, name string, b storage.Bucket, skip func(key string) bool) error {
+	var unsearched []error
 	for info, err := range b.List(ctx, "", "") {
 		if err != nil {
 			return fmt.Errorf("scan %s: %w", name, err)
@@ -215,9 +257,14 @@ func (s *Scanner) Bucket(ctx context.Context, name string, b storage.Bucket, ski
 		}
 		where := name + "/" + info.Key
 		s.look(where+" key", []byte(info.Key))
-		s.Bytes(ctx, where, p)
+		if err := s.Bytes(ctx, where, p); err != nil {
+			unsearched = append(unsearched, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return errors.Join(unsearched...)
 }
 
 // Found returns the findings so far.

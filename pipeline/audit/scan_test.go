@@ -69,7 +69,9 @@ func Test_an_identity_is_found_in_every_form(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			s := scanner(t, "nobody-at-all", needle)
-			s.Bytes(t.Context(), "here", around(p))
+			if err := s.Bytes(t.Context(), "here", around(p)); err != nil {
+				t.Error(err)
+			}
 			if len(s.Found()) == 0 {
 				t.Fatal("not found")
 			}
@@ -98,6 +100,60 @@ func Test_an_identity_is_found_in_a_parquet_column_and_in_a_name(t *testing.T) {
 	}
 	if len(s.Found()) != 1 {
 		t.Errorf("%v", s.Found())
+	}
+}
+
+func Test_a_file_that_cannot_be_searched_is_never_clean(t *testing.T) {
+	t.Parallel()
+	b := load(t, filepath.Join(testdata, "spark-dv-name"))
+	var p []byte
+	for info, err := range b.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(info.Key, ".parquet") && !strings.HasPrefix(info.Key, "_delta_log/") {
+			p, err = storage.ReadObject(t.Context(), b, info.Key, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := scanner(t, "nobody-at-all").Bytes(t.Context(), "here", p); err != nil {
+		t.Fatal(err)
+	}
+	page := bytes.Clone(p)
+	for i := range page[4:200] {
+		page[4+i] ^= 0x55
+	}
+	footer := bytes.Clone(p)
+	footer[len(p)-5] ^= 0xff
+	encrypted := append(bytes.Clone(p[:len(p)-4]), "PARE"...)
+	large := func() []byte { // more than is unpacked
+		w, _ := zstd.NewWriter(nil)
+		return w.EncodeAll(make([]byte, 65<<20), nil)
+	}()
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write(make([]byte, 65<<20))
+	_ = w.Close()
+	for name, damaged := range map[string][]byte{
+		"a page": page, "the footer": footer, "torn": p[:len(p)-20], "headless": p[1:], "encrypted": encrypted,
+		"large, zstd": large, "large, gzip": zipped.Bytes(), "frames": bytes.Repeat([]byte{0x1f, 0x8b, 0x08}, 10_001),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := scanner(t, "nobody-at-all").Bytes(t.Context(), "here", damaged); err == nil {
+				t.Error("Bytes: no error")
+			}
+			s := scanner(t, "person01@example.org")
+			files := fstest.MapFS{"a": {Data: damaged}, "b": {Data: []byte("person01@example.org")}}
+			if err := s.Dir(t.Context(), "dir", files, nil); err == nil || !strings.Contains(err.Error(), "dir/a") {
+				t.Errorf("Dir: got %v", err)
+			}
+			if len(s.Found()) == 0 {
+				t.Error("what comes after was not searched")
+			}
+		})
 	}
 }
 

@@ -185,7 +185,9 @@ func crashDelta(t *testing.T, image map[string][]byte, mode fault.Mode, n int) b
 	if err := scan.Bucket(ctx, "state", w.State, nil); err != nil {
 		t.Fatal(err)
 	}
-	scan.Bytes(ctx, "logs", []byte(first.logs.String()+second.logs.String()))
+	if err := scan.Bytes(ctx, "logs", []byte(first.logs.String()+second.logs.String())); err != nil {
+		t.Error(err)
+	}
 	for _, finding := range scan.Found() {
 		t.Error(finding)
 	}
