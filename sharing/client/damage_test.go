@@ -225,7 +225,7 @@ func TestAFooterOfManyMegabytesIsRead(t *testing.T) {
 	meta := r.MetaData() // the same row groups again and again
 	n := 20 << 20 / int(binary.LittleEndian.Uint32(p[len(p)-8:]))
 	meta.RowGroups = slices.Repeat(meta.RowGroups, n)
-	meta.FileMetaData.NumRows *= int64(n)
+	meta.NumRows *= int64(n)
 	footer, err := meta.Serialize(t.Context())
 	if err != nil {
 		t.Fatal(err)

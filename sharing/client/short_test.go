@@ -34,7 +34,10 @@ func written(tb testing.TB, physical parquet.Type, repetition parquet.Repetition
 	}
 	var b bytes.Buffer
 	w := file.NewParquetWriter(&b, root, file.WithWriterProps(parquet.NewWriterProperties(append(props, parquet.WithStats(false))...)))
-	group := w.AppendRowGroup()
+	group, err := w.AppendRowGroupChecked()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	chunk, err := group.NextColumn()
 	if err == nil {
 		err = write(chunk, slices.Repeat([]int16{1}, 40))

@@ -58,8 +58,8 @@ func wide(tb testing.TB, data []byte, size int) []byte {
 	}
 	m := r.MetaData()
 	n := size/len(footerOf(tb, data)) + 1
-	m.FileMetaData.RowGroups = slices.Repeat(m.FileMetaData.RowGroups, n)
-	m.FileMetaData.NumRows *= int64(n)
+	m.RowGroups = slices.Repeat(m.RowGroups, n)
+	m.NumRows *= int64(n)
 	p, err := m.Serialize(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
@@ -107,22 +107,22 @@ func TestFootersOfThisLibraryPass(t *testing.T) {
 
 // nested returns the footer of a file without rows, whose schema nests n groups.
 func nested(n int) []byte {
-	footer := list([]byte{0x15, 2}, 0x19, thriftStruct, n+1) // version, count of elements
+	footer := list([]byte{0x15, 2}, 0x19, n+1) // version, count of elements
 	for range n {
 		footer = append(footer, 0x35, 0, 0x18, 1, 'a', 0x15, 2, 0) // required group of one
 	}
 	return append(footer, 0x15, 2, 0x25, 0, 0x18, 1, 'a', 0, 0x16, 0, 0x19, 0x0c, 0) // column, no rows, no row groups
 }
 
-// list appends the head of a list field.
-func list(p []byte, field, elem byte, n int) []byte {
-	return binary.AppendUvarint(append(p, field, 0xf0|elem), uint64(n))
+// list appends the head of a field that is a list of structs.
+func list(p []byte, field byte, n int) []byte {
+	return binary.AppendUvarint(append(p, field, 0xf0|thriftStruct), uint64(n))
 }
 
 // flat returns a footer whose root says that it has so many children, and that
 // has the others.
 func flat(said, has int) []byte {
-	p := list([]byte{0x15, 2}, 0x19, thriftStruct, has+1)
+	p := list([]byte{0x15, 2}, 0x19, has+1)
 	p = append(p, 0x48, 1, 'r', 0x15)
 	p = binary.AppendUvarint(p, uint64(said)<<1)
 	p = append(p, 0)
@@ -146,8 +146,8 @@ func TestFootersThatWouldNotStayInBoundsAreRefused(t *testing.T) {
 			t.Errorf("%s: Arrow says %v", name, err)
 		}
 	}
-	chunks := list([]byte{0x15, 2}, 0x39, thriftStruct, 1)                     // a row group
-	chunks = list(chunks, 0x19, thriftStruct, maxColumnChunks+1)               // its columns
+	chunks := list([]byte{0x15, 2}, 0x39, 1)                                   // a row group
+	chunks = list(chunks, 0x19, maxColumnChunks+1)                             // its columns
 	chunks = append(chunks, bytes.Repeat([]byte{0x26, 0, 0}, 3*(1<<20))...)    // of three bytes each
 	deep := bytes.Repeat([]byte{0xfc}, 1000)                                   // a struct in field 15 in field 15 ...
 	lists := append([]byte{0xf9}, bytes.Repeat([]byte{0x19}, 1000)...)         // a list of one list of one list ...
@@ -160,8 +160,8 @@ func TestFootersThatWouldNotStayInBoundsAreRefused(t *testing.T) {
 		"one group too deep":                     {nested(maxSchemaDepth), storage.ErrCorrupt},
 		"8 million groups deep":                  {nested(8 << 20), storage.ErrRefused},
 		"250,000 groups deep":                    {nested(250_000), storage.ErrCorrupt},
-		"99 million elements in no bytes":        {list([]byte{0x15, 2}, 0x19, thriftStruct, 99_000_000), storage.ErrCorrupt},
-		"99 million row groups in no bytes":      {list([]byte{0x15, 2}, 0x39, thriftStruct, 99_000_000), storage.ErrCorrupt},
+		"99 million elements in no bytes":        {list([]byte{0x15, 2}, 0x19, 99_000_000), storage.ErrCorrupt},
+		"99 million row groups in no bytes":      {list([]byte{0x15, 2}, 0x39, 99_000_000), storage.ErrCorrupt},
 		"64 names in no bytes":                   {inChunk, storage.ErrCorrupt},
 		"more children than elements":            {flat(1<<30, 2), storage.ErrCorrupt},
 		"more elements than children":            {flat(1, 2), storage.ErrCorrupt},

@@ -47,7 +47,10 @@ func write(tb testing.TB, repetition parquet.Repetition, props ...parquet.Writer
 	}
 	var b bytes.Buffer
 	w := file.NewParquetWriter(&b, root, file.WithWriterProps(parquet.NewWriterProperties(props...)))
-	group := w.AppendRowGroup()
+	group, err := w.AppendRowGroupChecked()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	chunk, err := group.NextColumn()
 	if err != nil {
 		tb.Fatal(err)
