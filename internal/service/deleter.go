@@ -13,7 +13,7 @@ import (
 
 // newDeleter makes the service that hides rows. Its listener serves the
 // operator only.
-func newDeleter(rt *runtime) ([]daemon.Part, http.Handler, error) {
+func newDeleter(_ context.Context, rt *runtime) ([]daemon.Part, http.Handler, error) {
 	window := rt.Config.Batch.Window
 	if window == 0 {
 		window = -1 // take what is there

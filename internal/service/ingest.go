@@ -23,10 +23,10 @@ const sweepEvery = 30 * time.Second
 
 // newIngest makes the service that takes requests, and that feeds open ones
 // which no stream knows.
-func newIngest(rt *runtime) ([]daemon.Part, http.Handler, error) {
+func newIngest(ctx context.Context, rt *runtime) ([]daemon.Part, http.Handler, error) {
 	tables := rt.tables.pipeline(rt.Config.Limits)
 	in := intake.New(rt.store, tables, rt.bus.Publish, &intake.Options{Metrics: rt.metrics.pipeline(), Logger: rt.Log})
-	keys, err := intake.LoadKeys(context.Background(), rt.store)
+	keys, err := rt.intakeKeys(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ingest: %w", err)
 	}
@@ -53,6 +53,15 @@ func newIngest(rt *runtime) ([]daemon.Part, http.Handler, error) {
 		rt.sweeper(),
 		background("intake", func(ctx context.Context) { _ = consumer.Run(ctx) }),
 	}, intake.Handler(in, sources, keys), nil
+}
+
+// intakeKeys loads the keys that requests are encrypted with, or makes them.
+func (rt *runtime) intakeKeys(ctx context.Context) (keys *intake.Keys, err error) {
+	err = rt.attempt(ctx, "intake keys", func(ctx context.Context) error {
+		keys, err = intake.LoadKeys(ctx, rt.store)
+		return err
+	})
+	return keys, err
 }
 
 // sweeper feeds back what no stream knows: at the start, now and then, and at

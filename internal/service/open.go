@@ -24,6 +24,8 @@ const (
 	// startFor is how long a start waits for NATS and the state prefix before
 	// it gives up; whoever supervises the process starts it again.
 	startFor = 2 * time.Minute
+	// tryFor bounds one try of a step of the start.
+	tryFor = 30 * time.Second
 )
 
 // runtime is what the services of a process share once it is open.
@@ -173,14 +175,19 @@ func (rt *runtime) embed(ctx context.Context, o *bus.Options) error {
 	return nil
 }
 
-// attempt calls f with growing pauses until it succeeds, for startFor at most;
-// meanwhile readiness tells what it waits for and why.
+// attempt calls f with growing pauses until it succeeds, for startFor at most,
+// and tryFor at most each time; meanwhile readiness tells what it waits for and why.
 func (rt *runtime) attempt(ctx context.Context, what string, f func(ctx context.Context) error) error {
 	gate := rt.gate("start")
 	gate.reason.Store("opening " + what)
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstPause), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(startFor))
-	return backoff.RetryNotify(func() error { return f(ctx) }, backoff.WithContext(b, ctx),
+	try := func() error {
+		ctx, cancel := context.WithTimeout(ctx, tryFor)
+		defer cancel()
+		return f(ctx)
+	}
+	return backoff.RetryNotify(try, backoff.WithContext(b, ctx),
 		func(err error, again time.Duration) {
 			gate.reason.Store("waiting for " + what + ": " + strings.TrimSpace(err.Error()))
 			rt.Log.LogAttrs(ctx, slog.LevelWarn, "start waits", slog.String("for", what), slog.Any("error", err), slog.Duration("again_in", again))

@@ -18,7 +18,7 @@ import (
 )
 
 // newPublisher makes the service that shares tables.
-func newPublisher(rt *runtime) ([]daemon.Part, http.Handler, error) {
+func newPublisher(_ context.Context, rt *runtime) ([]daemon.Part, http.Handler, error) {
 	key, err := rt.store.DeriveKey("publisher")
 	if err != nil {
 		return nil, nil, fmt.Errorf("publisher: %w", err)

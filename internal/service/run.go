@@ -111,7 +111,7 @@ func (p *process) run(ctx context.Context, stop <-chan struct{}) error {
 	for _, add := range []struct {
 		on   bool
 		name string
-		make func(*runtime) ([]daemon.Part, http.Handler, error)
+		make func(context.Context, *runtime) ([]daemon.Part, http.Handler, error)
 	}{
 		{p.Services.Publisher, "publisher", newPublisher},
 		{p.Services.Deleter, "deleter", newDeleter},
@@ -120,7 +120,10 @@ func (p *process) run(ctx context.Context, stop <-chan struct{}) error {
 		if !add.on {
 			continue
 		}
-		more, handler, err := add.make(rt)
+		more, handler, err := add.make(asked, rt)
+		if err != nil && asked.Err() != nil {
+			return rt.abandon(ctx)
+		}
 		if err != nil {
 			return errors.Join(err, rt.abandon(ctx))
 		}
