@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"delenda/internal/cloud"
 	"delenda/internal/config"
@@ -30,13 +31,18 @@ Example:
 
 // verdict is what check finds of one thing.
 type verdict struct {
-	Name    string               `json:"name"`
-	URL     string               `json:"url,omitempty"`
-	OK      bool                 `json:"ok"`
-	Code    string               `json:"code,omitempty"`
-	Reason  string               `json:"reason,omitempty"`
-	Table   *storage.Description `json:"table,omitempty"`
-	columns string
+	Name   string               `json:"name"`
+	URL    string               `json:"url,omitempty"`
+	OK     bool                 `json:"ok"`
+	Code   string               `json:"code,omitempty"`
+	Reason string               `json:"reason,omitempty"`
+	Table  *storage.Description `json:"table,omitempty"`
+	// Parked is since when its deleter has not been able to work on a table.
+	Parked *time.Time `json:"parked,omitempty"`
+	// Unreached: a table that cannot be looked at from here, by Reason, and that
+	// no deleter complains about.
+	Unreached bool `json:"unreached,omitempty"`
+	columns   string
 }
 
 // Run runs the command.
@@ -80,6 +86,10 @@ func (c *checkCmd) Run(ctx context.Context, w *world) error {
 func printVerdicts(w *world, all []verdict) {
 	for _, v := range all {
 		switch {
+		case v.Unreached:
+			say(w.Stdout, "unknown  %s: cannot be looked at from here, and no deleter complains: %s", v.Name, v.Reason)
+		case v.Parked != nil:
+			say(w.Stdout, "PARKED   %s: %s (%s), since %s", v.Name, v.Reason, v.Code, v.Parked.Format(time.RFC3339))
 		case !v.OK && v.Code != "":
 			say(w.Stdout, "REFUSED  %s: %s (%s)", v.Name, v.Reason, v.Code)
 		case !v.OK:
@@ -155,6 +165,8 @@ func checkTable(ctx context.Context, w *world, t config.Table) verdict {
 		v.OK, v.Reason = true, "compared: "+v.columns
 	case errors.As(err, &refusal):
 		v.Code, v.Reason = refusal.Code, refusal.Reason
+	case errors.Is(err, storage.ErrCorrupt):
+		v.Code, v.Reason = "corrupt", err.Error()
 	default:
 		v.Reason = err.Error()
 	}

@@ -48,7 +48,11 @@ func (c *statusCmd) Run(ctx context.Context, w *world) error {
 	}
 	o := overview{Open: []*pipeline.Status{}}
 	for _, t := range conf.Tables {
-		o.Tables = append(o.Tables, checkTable(ctx, w, t))
+		v, err := served(ctx, w, store, t)
+		if err != nil {
+			return err
+		}
+		o.Tables = append(o.Tables, v)
 	}
 	for m, err := range store.Open(ctx) {
 		if err != nil {
@@ -102,7 +106,11 @@ func (c *statusCmd) one(ctx context.Context, w *world, conf *config.Config, stor
 		if st.Tables[i].State != pipeline.Received || !ok {
 			continue
 		}
-		if v := checkTable(ctx, w, t); !v.OK {
+		v, err := served(ctx, w, store, t)
+		if err != nil {
+			return err
+		}
+		if !v.OK {
 			refused = append(refused, v)
 			st.Tables[i].Code, st.Tables[i].Reason = v.Code, v.Reason
 		}
@@ -113,6 +121,23 @@ func (c *statusCmd) one(ctx context.Context, w *world, conf *config.Config, stor
 	printStatus(w, st)
 	printVerdicts(w, refused)
 	return nil
+}
+
+// served tells how a table is served: as its deleter says, which may be the only
+// one that can reach it, and otherwise as it looks from here.
+func served(ctx context.Context, w *world, store *pipeline.Store, t config.Table) (verdict, error) {
+	p, err := store.Parked(ctx, t.Name)
+	if err != nil {
+		return verdict{}, err
+	}
+	v := checkTable(ctx, w, t)
+	switch {
+	case p != nil:
+		v.OK, v.Parked, v.Code, v.Reason = false, &p.Since, p.Code, p.Reason
+	case !v.OK && v.Code == "":
+		v.OK, v.Unreached = true, true
+	}
+	return v, nil
 }
 
 // printStatus shows a request to people, with what a held one waits for.
