@@ -75,7 +75,7 @@ func (s *Store) PutItem(ctx context.Context, i Item) error {
 func (s *Store) Amend(ctx context.Context, id RequestID, table string, late, rows int64, version storage.Version,
 	seen func(ctx context.Context, batch int64) (storage.Version, error),
 ) (*Item, error) {
-	for {
+	for lost := ""; ; {
 		i, err := s.Item(ctx, id, table)
 		switch {
 		case err != nil:
@@ -99,13 +99,18 @@ func (s *Store) Amend(ctx context.Context, id RequestID, table string, late, row
 		}
 		i.Version = max(i.Version, version)
 		i.Late, i.Amended = append(i.Late, late), true
-		won, err := object.PutOnce(ctx, s.bucket, fmt.Sprintf("%s%020d-%04d", itemPrefix(id, table), i.Batch, len(i.Late)), i)
+		key := fmt.Sprintf("%s%020d-%04d", itemPrefix(id, table), i.Batch, len(i.Late))
+		if key == lost {
+			return nil, fmt.Errorf("amend item: %s is there and is not listed", key)
+		}
+		won, err := object.PutOnce(ctx, s.bucket, key, i)
 		if err != nil {
 			return nil, fmt.Errorf("amend item: %w", err)
 		}
 		if won {
 			return i, nil
 		}
+		lost = key
 	}
 }
 

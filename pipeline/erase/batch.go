@@ -17,10 +17,14 @@ import (
 // advance finishes the open batch, settles the newest, and works off what is
 // to be done before anything new. On return the newest batch is settled.
 func (w *worker) advance(ctx context.Context) error {
+	var before *head
 	for {
 		h, err := w.log.head(ctx, w.known)
 		if err != nil {
 			return &trouble{"state_unavailable", err}
+		}
+		if err := w.listed(ctx, before, h); err != nil {
+			return err
 		}
 		if h.number == 0 {
 			return nil
@@ -29,6 +33,7 @@ func (w *worker) advance(ctx context.Context) error {
 			if err := w.finish(ctx, h); err != nil {
 				return err
 			}
+			before = h
 			continue
 		}
 		if !h.settled {
@@ -63,12 +68,38 @@ func (w *worker) openBatch(ctx context.Context, groups []group) error {
 		}
 		w.base = d.Version
 	}
-	_, err := w.log.open(ctx, w.known+1, &intent{
+	n := max(w.known, w.taken) + 1
+	if n <= w.tried { // it is there, and head did not find it
+		return &trouble{"state_unavailable", fmt.Errorf("batch %d: %w", n, errUnlisted)}
+	}
+	_, err := w.log.open(ctx, n, &intent{
 		group: groups[0], Pending: groups[1:], Base: w.base, Doubt: w.doubt,
 		Worker: w.d.id, OpenedAt: w.d.store.Now(),
 	})
 	if err != nil {
 		return &trouble{"state_unavailable", err}
+	}
+	w.tried = n
+	return nil
+}
+
+// errUnlisted: an object is there by its key, and listing does not show it. Who
+// went on would do the same again and again.
+var errUnlisted = errors.New("what is in the state prefix is not listed")
+
+// listed reports trouble if the listing does not show what came of the batch
+// that was the head before, and that this worker finished or another took up.
+func (w *worker) listed(ctx context.Context, before, h *head) error {
+	if before == nil || h.number > before.number || h.closed != nil {
+		return nil
+	}
+	c, err := w.log.closedOf(ctx, before.number)
+	if err != nil {
+		return &trouble{"state_unavailable", err}
+	}
+	same := slices.Equal(h.attempts, before.attempts) && slices.Equal(h.failures, before.failures)
+	if c != nil || same || h.number < before.number {
+		return &trouble{"state_unavailable", fmt.Errorf("batch %d: %w", before.number, errUnlisted)}
 	}
 	return nil
 }

@@ -32,7 +32,9 @@ type worker struct {
 	hand     hand
 	table    storage.Table
 	fetch    pipeline.Fetch
-	known    int64           // the newest batch seen closed and settled, or held by the table
+	known    int64           // the newest batch seen closed and settled
+	taken    int64           // no batch up to this one is opened: the table holds it
+	tried    int64           // the newest batch whose intent is there, listed or not
 	base     storage.Version // the next batch is not committed at or below it; NoVersion: not known
 	doubt    []int64         // intent.Doubt of the next batch
 	parked   pipeline.Parked // what was last written; see mark
@@ -131,11 +133,10 @@ func (w *worker) open(ctx context.Context) error {
 		if err := t.Bind(ctx, slices.Compact(columns)); err != nil {
 			return tableTrouble(err)
 		}
-		last, err := t.LastBatch(ctx, w.app)
-		if err != nil {
-			return tableTrouble(err)
+		if err := w.locate(ctx, t); err != nil {
+			return err
 		}
-		w.table, w.known, w.looked = t, max(w.known, last), time.Time{}
+		w.table, w.looked = t, time.Time{}
 	}
 	if w.fetch == nil {
 		fetch, err := w.d.consume(ctx, w.conf.Name)
@@ -144,6 +145,34 @@ func (w *worker) open(ctx context.Context) error {
 		}
 		w.fetch = fetch
 	}
+	return nil
+}
+
+// locate finds out where table and batch log stand. The log is read from the
+// table's last batch on, unless it ends before that: then the state prefix is
+// behind the table, as after it was restored from a copy. A batch that is open
+// in it may be one that was done and closed long ago, so a person must look;
+// what is closed is settled, and new batches come after the table's.
+func (w *worker) locate(ctx context.Context, t storage.Table) error {
+	last, err := t.LastBatch(ctx, w.app)
+	if err != nil {
+		return tableTrouble(err)
+	}
+	taken := max(w.taken, w.known, last)
+	h, err := w.log.head(ctx, taken)
+	if err == nil && h.number == 0 && taken > 0 {
+		h, err = w.log.head(ctx, 0)
+	}
+	switch {
+	case err != nil:
+		return &trouble{"state_unavailable", err}
+	case h.number > 0 && h.number < last && h.closed == nil:
+		return tableTrouble(fmt.Errorf("batch %d is open: %w: %d", h.number, storage.ErrBatchOrder, last))
+	case h.number < last:
+		w.logg.LogAttrs(ctx, slog.LevelWarn, "the state prefix is behind the table", slog.Int64("batch", h.number), slog.Int64("table_batch", last))
+	}
+	// An open batch below it keeps being looked for.
+	w.taken, w.known = taken, min(taken, h.number)
 	return nil
 }
 
