@@ -1,7 +1,13 @@
 # make help
 
 .DEFAULT_GOAL := help
-.PHONY: help check demo lint fmt sweep fuzz bench ci
+.PHONY: help check demo lint fmt sweep fuzz bench images ci
+
+# Two builds of one commit give the same bytes: see internal/images.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unreleased)
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+IMAGES ?= out/images
+SERVERS ?= true
 
 help: ## print what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -28,6 +34,9 @@ fuzz: ## every fuzz target for 30 s
 
 bench: ## the benchmarks behind the README's numbers
 	go test -run '^$$' -bench . -benchmem ./...
+
+images: ## container images from static binaries, as archives for docker load (SERVERS=false: without NATS and the S3 store)
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) go run ./internal/images -out $(IMAGES) -version $(VERSION) -servers=$(SERVERS)
 
 ci: ## everything, as CI runs it
 	.ci/run
