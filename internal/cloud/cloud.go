@@ -43,7 +43,7 @@ func driversWith(d time.Duration) map[string]bucket.Driver {
 
 // transport is Go's own with patience.
 func (p patience) transport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 	t.ResponseHeaderTimeout = time.Duration(p)
 	t.MaxIdleConnsPerHost = 10 // scans read several files at once
 	return t

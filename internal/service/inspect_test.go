@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -50,7 +51,7 @@ func TestWhatIsShownOfATableThatCannotBeReadNamesNoPartition(t *testing.T) {
 	health := service.NewHealth("deleter")
 	health.Table("orders", err)
 	answer := httptest.NewRecorder()
-	health.ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
+	health.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	for what, text := range map[string]string{"inspect and check": err.Error(), "readiness": answer.Body.String()} {
 		if strings.Contains(text, "q9x") || !strings.Contains(text, "part-1.parquet") {
 			t.Errorf("%s: %s", what, text)

@@ -18,14 +18,14 @@ import (
 )
 
 // newPublisher makes the service that shares tables.
-func newPublisher(_ context.Context, rt *runtime) ([]daemon.Part, http.Handler, error) {
+func newPublisher(ctx context.Context, rt *runtime) ([]daemon.Part, http.Handler, error) {
 	key, err := rt.store.DeriveKey("publisher")
 	if err != nil {
 		return nil, nil, fmt.Errorf("publisher: %w", err)
 	}
 	sources := map[string]snapshot.Source{}
 	for _, t := range rt.tables.list {
-		b, err := t.objects(context.Background())
+		b, err := t.objects(context.WithoutCancel(ctx)) // it outlives the start
 		if err != nil {
 			rt.health.Table(t.conf.Name, err)
 			continue

@@ -155,7 +155,7 @@ func Test_a_state_prefix_behind_its_table(t *testing.T) {
 			}
 			waitFor(t, w, "parked/orders")
 			p.cancel()
-			<-done
+			t.Log("cut off:", <-done)
 			s, err := orders.Load(t.Context())
 			if err != nil {
 				t.Fatal(err)

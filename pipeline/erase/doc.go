@@ -17,7 +17,8 @@
 //
 // n has twenty digits. At most one batch of a table is open, that is, has an
 // intent and no closed. n+1 is opened only once n is settled; its number is one
-// above the last record and above what the table holds. Whoever meets an open
+// above the last record and above what the table holds. An open batch below what
+// the table holds stops the table: the state prefix is behind it. Whoever meets an open
 // batch finishes exactly that one, and the intent holds all that is needed.
 //
 // # Order
