@@ -55,12 +55,16 @@ func (c *upHealthCmd) Run(ctx context.Context, w *world) error {
 // readyURL is where a process of that role serves /readyz. What runs in one
 // process shares its readiness: the deleter's listener always tells it.
 func readyURL(conf *config.Config, role config.Role) (string, error) {
-	listener, key, always := conf.Deleter.Listener, "deleter", true
+	var listener config.Listener
+	var key string
+	always := false
 	switch role {
 	case config.RoleIngest:
-		listener, key, always = conf.Ingest.Listener, "ingest", false
+		listener, key = conf.Ingest.Listener, "ingest"
 	case config.RolePublisher:
-		listener, key, always = conf.Publisher.Listener, "publisher", false
+		listener, key = conf.Publisher.Listener, "publisher"
+	default:
+		listener, key, always = conf.Deleter.Listener, "deleter", true
 	}
 	address, scheme := listener.Listen, "http"
 	switch {
