@@ -52,6 +52,9 @@ func run(ctx context.Context, p daemon.Process) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
+	if work, err = filepath.Abs(work); err != nil { // go wants it so
+		return err
+	}
 	b := &builder{options: o, work: work, stderr: p.Stderr}
 	list, err := b.build(ctx)
 	if err != nil {
