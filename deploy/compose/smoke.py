@@ -91,7 +91,7 @@ class Stack:
         return run(*self.command, "-f", os.path.join(self.dir, "compose.yaml"), "-p", PROJECT, *args, cwd=self.dir, **more)
 
     def ids(self, service):
-        return self.compose("--profile", "sample", "ps", "-q", service).stdout.split()
+        return self.compose("--profile", "sample", "ps", "-a", "-q", service).stdout.split()
 
     def inspect(self, container):
         return json.loads(run("docker", "inspect", container).stdout)[0]
