@@ -8,6 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unre
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGES ?= out/images
 SERVERS ?= true
+LATEST ?= true
 
 help: ## print what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -36,7 +37,7 @@ bench: ## the benchmarks behind the README's numbers
 	go test -run '^$$' -bench . -benchmem ./...
 
 images: ## container images from static binaries, as archives for docker load (SERVERS=false: without NATS and the S3 store)
-	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) go run ./internal/images -out $(IMAGES) -version $(VERSION) -servers=$(SERVERS)
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) go run ./internal/images -out $(IMAGES) -version $(VERSION) -servers=$(SERVERS) -latest=$(LATEST)
 
 ci: ## everything, as CI runs it
 	.ci/run

@@ -136,6 +136,29 @@ class Stack:
                     raise
             time.sleep(0.3)
 
+    def load(self, count, events):
+        """Sends requests about so many people, eight at a time, and lets the events happen spread over them."""
+        people = [c for c in (sorted(set(self.before.values())) or range(1000, 8000)) if c not in self.erased][:count]
+        requests, done = [], threading.Semaphore(0)
+
+        def one(customer):
+            try:
+                requests.append(self.erase(customer))
+            finally:
+                done.release()
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(one, c) for c in people]
+            for event in events:
+                for _ in range(count // (len(events) + 1)):
+                    done.acquire()
+                event()
+            for job in jobs:
+                job.result()
+        assert len(set(requests)) == count, f"{len(set(requests))} ids of {count} requests"
+        self.erased |= set(people)
+        return requests
+
     def state(self, request):
         return json.loads(fetch(f"{INGEST}/v1/erasures/{request}", self.token))
 
@@ -288,36 +311,36 @@ def followed(s):
 
 @check
 def killed(s):
-    """of 1,000 requests to three deleters, with kill -9 of a deleter, the publisher and the broker, all complete"""
+    """of 1,000 requests to three deleters, with kill -9 of every service, the broker and the store, all complete"""
     s.up("--scale", "deleter=3")
     wait("three deleters", lambda: s.healthy("deleter", 3), 120)
-    customers = sorted(set(s.before.values()) - {ERIKA})[:REQUESTS] if s.before else list(range(1000, 1000 + REQUESTS + 1))
-    customers = [c for c in customers if c != ERIKA][:REQUESTS]
-    done, lock, requests, dead = 0, threading.Lock(), {}, []
+    dead = {}
 
-    def one(customer):
-        nonlocal done
-        request = s.erase(customer)
-        with lock:
-            requests[request] = customer
-            done += 1
+    def kill(service):
+        dead[service] = s.kill(service)
 
     start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        jobs = [pool.submit(one, c) for c in customers]
-        for at, service in ((REQUESTS // 4, "deleter"), (REQUESTS // 2, "publisher"), (REQUESTS * 3 // 4, "nats")):
-            while done < at and not all(j.done() for j in jobs):
-                time.sleep(0.02)
-            dead.append((service, s.kill(service)))
-        for j in jobs:
-            j.result()
+    requests = s.load(REQUESTS, [lambda name=name: kill(name) for name in ("deleter", "publisher", "nats", "ingest", "store")])
     s.took["1,000 requests accepted"] = time.monotonic() - start
-    assert len(requests) == len(customers), "two requests have one id"
     s.hidden(requests, 180)
     s.took["1,000 requests hidden"] = time.monotonic() - start
-    s.erased |= set(customers)
-    for service, container in dead:
+    for service, container in dead.items():
         assert s.inspect(container)["RestartCount"] >= 1, f"{service} was not started again"
+        wait(service, lambda name=service: s.healthy(name, 3 if name == "deleter" else 1), 90)
+
+
+@check
+def rolled(s):
+    """of 300 requests, with every service replaced by a new container under them, all complete"""
+
+    def replace(service):
+        s.compose("up", "-d", "--no-deps", "--force-recreate", "--scale", "deleter=3", service, timeout=200)
+
+    start = time.monotonic()
+    requests = s.load(300, [lambda name=name: replace(name) for name in ("ingest", "deleter", "publisher")])
+    s.hidden(requests, 120)
+    s.took["300 requests under a rolling restart"] = time.monotonic() - start
+    for service in ("ingest", "deleter", "publisher"):
         wait(service, lambda name=service: s.healthy(name, 3 if name == "deleter" else 1), 90)
 
 

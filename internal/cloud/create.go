@@ -40,6 +40,12 @@ func CreateBucket(ctx context.Context, rawURL string) (created bool, err error) 
 	if errors.As(err, &owned) {
 		return false, nil
 	}
+	var exists *types.BucketAlreadyExists
+	if errors.As(err, &exists) { // some stores say so of one's own
+		if _, headErr := client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: aws.String(u.Host)}); headErr == nil {
+			return false, nil
+		}
+	}
 	if err != nil {
 		return false, fmt.Errorf("create bucket %s: %w", u.Host, err)
 	}

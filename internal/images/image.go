@@ -22,6 +22,7 @@ const nonRoot = 65532
 // image is one image of two layers: what all have in common, and its own.
 type image struct {
 	name, tag, title string
+	latest           bool // a second tag
 	entrypoint       []string
 	env              []string
 	health           []string
@@ -91,7 +92,10 @@ func (i *image) write(path string, o options) (size int64, err error) {
 	}()
 	w := tar.NewWriter(f)
 	conf := i.configuration(o)
-	m := manifest{RepoTags: []string{i.reference(), "delenda/" + i.name + ":latest"}}
+	m := manifest{RepoTags: []string{i.reference()}}
+	if i.latest {
+		m.RepoTags = append(m.RepoTags, "delenda/"+i.name+":latest")
+	}
 	for _, files := range [][]file{i.base, i.files} {
 		id, n, err := layer(io.Discard, files, o.epoch)
 		if err != nil {

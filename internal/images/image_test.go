@@ -18,7 +18,7 @@ import (
 
 func example() *image {
 	return &image{
-		name: "x", tag: "v1", title: "X", entrypoint: []string{"/x"}, health: []string{"CMD", "/x", "health"},
+		name: "x", tag: "v1", latest: true, title: "X", entrypoint: []string{"/x"}, health: []string{"CMD", "/x", "health"},
 		base:  []file{{name: "etc/passwd", mode: 0o644, data: []byte("x")}},
 		files: []file{{name: "x", mode: 0o755, data: []byte("program")}, {name: "var/lib/x/", mode: 0o700, owned: true}},
 	}

@@ -37,6 +37,7 @@ type options struct {
 	arch    string
 	certs   string
 	servers bool
+	latest  bool
 }
 
 func run(ctx context.Context, p daemon.Process) error {
@@ -79,6 +80,7 @@ func parse(p daemon.Process) (options, error) {
 	flags.StringVar(&o.version, "version", "unreleased", "version of Delenda: label, tag, and what --version prints")
 	flags.StringVar(&o.arch, "arch", "", "architecture; this machine's if not given")
 	flags.StringVar(&o.certs, "certificates", "/etc/ssl/certs/ca-certificates.crt", "certificates of authorities, PEM")
+	flags.BoolVar(&o.latest, "latest", true, "tag Delenda's own images latest too")
 	flags.BoolVar(&o.servers, "servers", false, "also build the NATS server and the S3 store")
 	if err := flags.Parse(p.Args); err != nil {
 		flags.SetOutput(p.Stderr)
@@ -117,7 +119,7 @@ func (b *builder) build(ctx context.Context) ([]*image, error) {
 	var list []*image
 	for _, name := range own {
 		list = append(list, &image{
-			name: name, tag: b.version, entrypoint: []string{"/" + name}, base: base,
+			name: name, tag: b.version, latest: b.latest, entrypoint: []string{"/" + name}, base: base,
 			files: []file{
 				{name: name, mode: 0o755, path: filepath.Join(b.work, name)},
 				// Volumes that are mounted here for the first time get the owner of these.
