@@ -38,7 +38,7 @@ type NATS struct {
 	Credentials string   `yaml:"credentials" env:"DELENDA_NATS_CREDENTIALS" doc:"Path of a NATS credentials file."`
 	NKey        string   `yaml:"nkey" env:"DELENDA_NATS_NKEY" doc:"Path of a file that holds an nkey seed, for servers that know their users by public key."`
 	TLS         NATSTLS  `yaml:"tls" doc:"Certificates for the connection."`
-	Replicas    int      `yaml:"replicas" doc:"Copies that a cluster keeps of each stream: 1, 3 or 5."`
+	Replicas    int      `yaml:"replicas" env:"DELENDA_NATS_REPLICAS" doc:"Copies that a cluster keeps of each stream: 1, 3 or 5."`
 	Embedded    Embedded `yaml:"embedded" doc:"The server inside delenda up; other binaries ignore it."`
 }
 

@@ -260,8 +260,10 @@ func (d *decoder) environment(v reflect.Value, path string, env func(string) (st
 		key := join(path, field.Tag.Get("yaml"))
 		if name, ok := field.Tag.Lookup("env"); ok {
 			if text, set := env(name); set && text != "" {
-				v.Field(i).SetString(text)
 				d.at[key] = position{"environment " + name, 0}
+				if setText(v.Field(i), text) != nil {
+					d.add(d.at[key], key, "must be %s", wanted(v.Field(i)))
+				}
 			}
 		} else if v.Field(i).Kind() == reflect.Struct && field.IsExported() {
 			d.environment(v.Field(i), key, env)
