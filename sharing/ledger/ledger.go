@@ -38,8 +38,8 @@ const maxObjectBytes = MaxEntryBytes + 4<<10
 // decide again.
 var ErrLost = errors.New("another entry is in force")
 
-// ErrGone: the bucket no longer shows an entry that was in force. What it shows
-// is not to be believed.
+// ErrGone is returned when the bucket no longer shows an entry that was in
+// force. What it shows then is not to be believed.
 var ErrGone = errors.New("the entry in force is gone")
 
 // Ledger is one value's entries in a bucket.
