@@ -73,10 +73,7 @@ func Test_a_worker_does_not_spin_on_what_is_there_and_is_not_listed(t *testing.T
 				done := make(chan error, 1)
 				go func() { done <- p.work() }()
 				blocked := others || name != "its attempts" // else nobody notices
-				for code := range parked {
-					if code == "state_unavailable" || code == "" && !blocked {
-						break
-					}
+				for blocked && <-parked != "state_unavailable" {
 				}
 				if n := u.puts.Load(); n > 8 {
 					t.Errorf("%d puts until the worker noticed", n)
