@@ -75,10 +75,11 @@ def fetch(url, token=None, body=None, headers=None, timeout=20):
 
 
 class Stack:
-    def __init__(self, directory):
+    def __init__(self, directory, files=("compose.yaml",)):
         self.dir = directory
         os.makedirs(directory)
-        for name in ("compose.yaml", "nats.conf", "delenda.example.yaml", "setup"):
+        self.files = [x for name in files for x in ("-f", os.path.join(directory, name))]
+        for name in (*files, "nats.conf", "delenda.example.yaml", "setup"):
             shutil.copy(os.path.join(HERE, name), directory)
         plugin = run("docker", "compose", "version", check=False).returncode == 0
         self.command = ["docker", "compose"] if plugin else ["docker-compose"]
@@ -88,7 +89,7 @@ class Stack:
         self.took = {}
 
     def compose(self, *args, **more):
-        return run(*self.command, "-f", os.path.join(self.dir, "compose.yaml"), "-p", PROJECT, *args, cwd=self.dir, **more)
+        return run(*self.command, *self.files, "-p", PROJECT, *args, cwd=self.dir, **more)
 
     def ids(self, service):
         return self.compose("--profile", "sample", "ps", "-a", "-q", service).stdout.split()
@@ -209,6 +210,16 @@ def check(f):
     return f
 
 
+# Of the stack whose broker is three nodes.
+CLUSTER = []
+
+
+def cluster(f):
+    CLUSTER.append(f)
+    return f
+
+
+@cluster
 @check
 def from_nothing(s):
     """setup and one command bring everything up, ready in order"""
@@ -291,6 +302,7 @@ def signed(s):
         raise AssertionError("a file is served without a signature")
 
 
+@cluster
 @check
 def followed(s):
     """curl posts an erasure, and the recipient's Python client sees the rows gone"""
@@ -344,6 +356,32 @@ def rolled(s):
         wait(service, lambda name=service: s.healthy(name, 3 if name == "deleter" else 1), 90)
 
 
+@cluster
+def parted(s):
+    """of 600 requests, with one of three brokers killed and another cut off for a while, all complete"""
+    network = f"{PROJECT}_inside"
+    for node in ("nats-2", "nats-3"):
+        wait(node, lambda name=node: s.healthy(name), 60)
+    for node in ("nats", "nats-2", "nats-3"):  # each has a copy
+        url = "http://127.0.0.1:8222/healthz?account=$G&stream=DELENDA_REQUESTS"
+        run("docker", "exec", s.ids(node)[0], "/probe", url)
+        absent = run("docker", "exec", s.ids(node)[0], "/probe", url + "-absent", check=False)
+        assert absent.returncode != 0, "the broker's health check does not look at streams"
+    far = s.ids("nats-3")[0]
+    start = time.monotonic()
+    requests = s.load(600, [
+        lambda: s.kill("nats-2"),
+        lambda: (wait("nats-2", lambda: s.healthy("nats-2"), 90), run("docker", "network", "disconnect", network, far)),
+        lambda: run("docker", "network", "connect", "--alias", "nats-3", network, far),
+        lambda: s.kill("nats"),
+    ])
+    s.hidden(requests, 180)
+    s.took["600 requests with brokers killed and cut off"] = time.monotonic() - start
+    for node in ("nats", "nats-2", "nats-3"):
+        wait(node, lambda name=node: s.healthy(name), 90)
+
+
+@cluster
 @check
 def exact(s):
     """after that the recipient sees every other row, and no row of theirs"""
@@ -352,6 +390,7 @@ def exact(s):
     wait("the recipient", s.seen, 60)
 
 
+@cluster
 @check
 def operated(s):
     """the operator sees no dead letter and every table served"""
@@ -407,31 +446,39 @@ def down(s):
         assert not left, f"{kind[0]}: {left}"
 
 
+def judge(s, checks, counts):
+    """Runs the checks on a stack and takes it down."""
+    for f in [*checks, down]:
+        start = time.monotonic()
+        try:
+            f(s)
+            verdict = "passed"
+        except Skip as e:
+            verdict = "skipped"
+            print(f"  {e}")
+        except Exception:  # noqa: BLE001
+            verdict = "failed"
+            traceback.print_exc()
+            if f is not down:
+                print(s.compose("logs", "--tail", "12", "--no-color", check=False).stdout[-8000:])
+        counts[verdict] += 1
+        print(f"{verdict:8}{time.monotonic() - start:6.1f} s  {f.__doc__}", flush=True)
+        if verdict == "failed" and f is from_nothing:
+            down(s)
+            break
+    print("took: " + ", ".join(f"{k} {v:.1f} s" for k, v in s.took.items()))
+
+
 def main(directory):
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    s = Stack(directory)
     try:
-        for f in [*CHECKS, down]:
-            start = time.monotonic()
-            try:
-                f(s)
-                verdict = "passed"
-            except Skip as e:
-                verdict = "skipped"
-                print(f"  {e}")
-            except Exception:  # noqa: BLE001
-                verdict = "failed"
-                traceback.print_exc()
-                if f is not down:
-                    print(s.compose("logs", "--tail", "12", "--no-color", check=False).stdout[-8000:])
-            counts[verdict] += 1
-            print(f"{verdict:8}{time.monotonic() - start:6.1f} s  {f.__doc__}", flush=True)
-            if verdict == "failed" and f is from_nothing:
-                down(s)
-                break
+        if os.environ.get("DELENDA_SMOKE", "one") != "cluster":
+            judge(Stack(os.path.join(directory, "one")), CHECKS, counts)
+        if os.environ.get("DELENDA_SMOKE", "cluster") != "one":
+            print("with three brokers:")
+            judge(Stack(os.path.join(directory, "cluster"), ("compose.yaml", "compose.cluster.yaml")), CLUSTER, counts)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    print("took: " + ", ".join(f"{k} {v:.1f} s" for k, v in s.took.items()))
     print(", ".join(f"{n} {k}" for k, n in counts.items()))
     return 1 if counts["failed"] else 0
 
