@@ -97,7 +97,8 @@ func (s *stream) fill(n int) error {
 		copy(s.buf, s.buf[s.start:s.end])
 	}
 	s.start, s.end = 0, have
-	limit := s.end + int(min(int64(len(s.buf)-s.end), s.left))
+	// A buffer that a large page once grew does not make every read large.
+	limit := s.end + int(min(int64(len(s.buf)-s.end), s.left, int64(max(n-have, streamBuffer))))
 	got, err := io.ReadAtLeast(s.r, s.buf[s.end:limit], n-have)
 	s.end += got
 	s.took(got)
