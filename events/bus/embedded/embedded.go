@@ -87,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	srv, err := server.NewServer(so)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), unlockDir(lock))
 	}
 	s := &Server{srv: srv, lock: lock, log: newLogger(o.Logger), done: make(chan struct{})}
 	srv.SetLoggerV2(s.log, false, false, false)
@@ -142,7 +142,7 @@ func (s *Server) stop() {
 	s.once.Do(func() {
 		s.srv.Shutdown()
 		s.srv.WaitForShutdown()
-		_ = s.lock.Close()
+		_ = unlockDir(s.lock) // nothing was written to it
 		close(s.done)
 	})
 }

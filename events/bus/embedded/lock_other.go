@@ -9,3 +9,5 @@ import "os"
 func lockDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 }
+
+func unlockDir(f *os.File) error { return f.Close() }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// lockDir holds an advisory lock until the file is closed or the process ends.
+// lockDir holds an advisory lock until unlockDir or the process ends.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the configured directory
 	if err != nil {
@@ -22,4 +22,11 @@ func lockDir(path string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock: %w", err), f.Close())
 	}
 	return f, nil
+}
+
+// unlockDir gives the lock up and closes the file. Closing alone does not give
+// it up while a child that another goroutine is about to start has a copy of
+// the descriptor.
+func unlockDir(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
