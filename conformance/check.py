@@ -45,6 +45,8 @@ class World:
                 self.missing[client] = f"{module} is not installed"
         if "DELENDA_JARS" not in os.environ:
             self.missing["spark"] = "the jars of Delta for Spark are not here"
+        if shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin")) is None and shutil.which("java") is None:
+            self.missing["spark"] = "there is no Java"
         self.spark = None
         if "spark" not in self.missing:
             from spark_session import open_session
