@@ -43,7 +43,8 @@ func (a *answer) list() error {
 	for i, ref := range refs {
 		tables[i] = ref.Table
 	}
-	return page(a, tables, func(t sharing.Table) string { return t.Schema + "." + t.Name })
+	// The mark between them sorts before all that names hold, as the list does.
+	return page(a, tables, func(t sharing.Table) string { return t.Schema + " " + t.Name })
 }
 
 // page answers with the items after the page token, in their order.
@@ -61,24 +62,22 @@ func page[T any](a *answer, items []T, name func(T) string) error {
 		most = n
 	}
 	scope := strings.ToLower(string(a.route.op) + "/" + strings.Join(a.route.names(), "/"))
+	after := ""
 	if text := query.Get("pageToken"); text != "" {
 		c, err := unseal(a.p.keys, kindList, text, a.p.o.Now())
 		if err != nil || c.Scope != scope || c.Recipient != a.recipient.Name {
 			return invalid("invalid nextPageToken")
 		}
-		for len(items) > 0 && strings.ToLower(name(items[0])) <= c.After {
+		after = c.After
+		for len(items) > 0 && strings.ToLower(name(items[0])) <= after {
 			items = items[1:]
 		}
 	}
 	var out sharing.Page[T]
 	out.Items = items[:min(most, len(items))]
 	if len(out.Items) < len(items) {
-		after := ""
 		if most > 0 {
 			after = strings.ToLower(name(out.Items[most-1]))
-		} else if text := query.Get("pageToken"); text != "" {
-			c, _ := unseal(a.p.keys, kindList, text, a.p.o.Now()) // was valid above
-			after = c.After
 		}
 		token, err := newSealer(a.p.keys).seal(kindList, claims{
 			ExpiresAt: a.p.o.Now().Add(listTokenTTL).UnixMilli(), Scope: scope, Recipient: a.recipient.Name, After: after,

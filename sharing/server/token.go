@@ -77,10 +77,9 @@ type claims struct {
 	ExpiresAt int64  `json:"e"`           // ms
 	Scope     string `json:"s"`           // what it is for: a list, or a shared table
 	Recipient string `json:"r"`           // name
-	After     string `json:"a,omitempty"` // list: the name that the page before ended with
+	After     string `json:"a,omitempty"` // list: what the page before ended with
 	Version   int64  `json:"v,omitempty"` // refresh, file: of the table
 	Key       string `json:"k,omitempty"` // refresh: of the manifest; file: of the object in the table
-	Hash      string `json:"h,omitempty"` // refresh: fileidhash
 }
 
 func (s *sealer) seal(k kind, c claims) (string, error) {
