@@ -24,8 +24,9 @@
 // commitInfo.txnId; then the delete is planned again on the newest version, in
 // which only data files that were not scanned before are scanned, whoever
 // added them. What a file's rows match does not depend on its deletion vector,
-// so a vector that grew or shrank in between needs no second scan. A change of
-// schema, partitioning or column mapping does, for all files.
+// so a vector that grew or shrank in between needs no second scan; statistics
+// that no longer rule out what they did need one. A change of schema,
+// partitioning or column mapping does, for all files.
 //
 // # What a commit tells
 //
@@ -48,6 +49,6 @@
 // upgraded without being asked: EnableDeletionVectors is a call of its own.
 //
 // All types are safe for concurrent use and hold no lock in the store. Memory
-// is bounded by the commits since the last checkpoint, 16 bytes per scanned
-// file, and the row sets of the files that match.
+// is bounded by the commits since the last checkpoint, some hundred bytes per
+// file of the table, and the row sets of the files that match.
 package delta

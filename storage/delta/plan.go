@@ -19,7 +19,8 @@ import (
 
 // planner plans one delete, again after each lost race. What it found out
 // about data files stays valid while the metadata does: data files never
-// change, and what their rows match does not depend on deletion vectors.
+// change, and what their rows match does not depend on deletion vectors. Only
+// what statistics ruled out does: they may speak of live rows alone.
 type planner struct {
 	t *Table
 	d *storage.Deletion
@@ -47,7 +48,13 @@ func idOf(path string) fileID {
 // scanned is what is known of one data file.
 type scanned struct {
 	physical int64
-	matches  []subjectRows // ascending by subject; empty: no row matches
+	matches  []subjectRows  // ascending by subject; empty: no row matches
+	columns  []*boundColumn // the data columns that were looked at; statistics ruled out the others
+}
+
+// covers reports whether nothing but what was looked at can match.
+func (s *scanned) covers(candidates []candidate) bool {
+	return !slices.ContainsFunc(candidates, func(c candidate) bool { return !slices.Contains(s.columns, c.column) })
 }
 
 // subjectRows are the physical rows of a file that are one subject's.

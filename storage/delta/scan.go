@@ -19,15 +19,18 @@ func (p *planner) find(ctx context.Context, a *log.Add, key string, stats *log.S
 	p.mu.Lock()
 	known := p.scanned[id]
 	p.mu.Unlock()
-	if known != nil {
+	candidates := p.candidates(stats)
+	if known != nil && known.covers(candidates) {
 		return known, nil
 	}
 	whole, err := p.byPartition(a)
 	if err != nil {
 		return nil, err
 	}
-	candidates := p.candidates(stats)
 	out := &scanned{}
+	for _, c := range candidates {
+		out.columns = append(out.columns, c.column)
+	}
 	if stats.NumRecords != nil {
 		out.physical = *stats.NumRecords
 	}
