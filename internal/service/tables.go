@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"delenda/internal/cloud"
@@ -37,10 +38,11 @@ type table struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	mu     sync.Mutex
+	types atomic.Pointer[[]match.Column] // of the columns that identities name; nil before the first bind
+
+	mu     sync.Mutex // held while the table is opened and read
 	bucket *bucket.Bucket
 	open   *delta.Table
-	types  []match.Column // of the columns that identities name; nil before the first bind
 }
 
 func newTables(c *config.Config, health *Health, log *slog.Logger, now func() time.Time) *tables {
@@ -97,9 +99,11 @@ func (t *table) bind(ctx context.Context) (*delta.Table, error) {
 	if err := t.open.Bind(ctx, t.columns()); err != nil {
 		return nil, err
 	}
-	if t.types, err = columnTypes(ctx, b, t.columns()); err != nil {
+	types, err := columnTypes(ctx, b, t.columns())
+	if err != nil {
 		return nil, err
 	}
+	t.types.Store(&types)
 	return t.open, nil
 }
 
@@ -125,12 +129,14 @@ func columnTypes(ctx context.Context, b storage.Bucket, columns []string) ([]mat
 }
 
 // check implements pipeline.Table.Check from what the last bind has seen: it
-// does no I/O, so a table that does not answer does not hold up senders.
+// does no I/O and does not wait for any, so a table that does not answer does not
+// hold up senders.
 func (t *table) check(key storage.Key) error {
-	t.mu.Lock()
-	types := t.types
-	t.mu.Unlock()
-	for _, c := range types {
+	types := t.types.Load()
+	if types == nil {
+		return nil
+	}
+	for _, c := range *types {
 		if c.Name != key.Column {
 			continue
 		}
