@@ -32,7 +32,7 @@ var bloomSalt = [8]uint32{
 func (f *File) pruneBloom(ctx context.Context, rg int, leaf Leaf, p *probe, st *Stats) (bool, error) {
 	meta := f.meta.RowGroups[rg].Columns[leaf.index].MetaData
 	offset := meta.GetBloomFilterOffset()
-	if offset <= 0 || p.keys.Len() > maxBloomKeys || !p.direct() {
+	if offset <= 0 || p.keys.Len() > maxBloomKeys || !p.direct() || !plainKeys(leaf) {
 		return false, nil
 	}
 	half := meta.TotalCompressedSize / 2
@@ -82,6 +82,13 @@ func parseBloomHeader(p []byte) (size int32, n int, ok bool) {
 		}
 	})
 	return size, r.pos, r.err == nil && known == 3 && size > 0 && size%bloomBlock == 0
+}
+
+// plainKeys tells whether a key, as it is compared, gives the one PLAIN value
+// that equals it. Several values of an INT96 are one microsecond.
+func plainKeys(leaf Leaf) bool {
+	t := leaf.column.PhysicalType()
+	return isInt(t) || isBytes(t)
 }
 
 func plainInt(leaf Leaf, v int64) []byte {
