@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,29 +145,47 @@ func (m *Manifests) save(ctx context.Context, manifest *Manifest) (*Manifest, er
 	return manifest, nil
 }
 
-// trim removes what manifests of a source leave behind: objects of versions
-// below `below` that are older than the given time.
-func (m *Manifests) trim(ctx context.Context, source string, below storage.Version, before time.Time) error {
+// trim removes what manifests of a source leave behind: those below the hide
+// floor, which are never served again, and those that a newer one, of a version
+// up to newest, replaced before the given time.
+func (m *Manifests) trim(ctx context.Context, source string, newest, floor storage.Version, before time.Time) error {
 	prefix := manifestPrefix + source + "/"
+	keep := floor
 	for info, err := range m.state.List(ctx, prefix, "") {
 		if err != nil {
 			return fmt.Errorf("trim manifests: %w", err)
 		}
-		var v storage.Version
-		if _, err := fmt.Sscanf(info.Key[len(prefix):], "%020d-", (*int64)(&v)); err != nil {
+		v, ok := manifestVersion(prefix, info.Key)
+		if ok && v > newest {
+			break
+		}
+		if ok && strings.HasSuffix(info.Key, "/info") && !info.ModTime.After(before) {
+			keep = max(keep, v)
+		}
+	}
+	for info, err := range m.state.List(ctx, prefix, "") {
+		if err != nil {
+			return fmt.Errorf("trim manifests: %w", err)
+		}
+		v, ok := manifestVersion(prefix, info.Key)
+		if !ok {
 			continue
 		}
-		if v >= below {
+		if v >= keep {
 			return nil
-		}
-		if info.ModTime.After(before) {
-			continue
 		}
 		if err := m.state.Delete(ctx, info.Key); err != nil {
 			return fmt.Errorf("trim manifests: %w", err)
 		}
 	}
 	return nil
+}
+
+// manifestVersion cuts the version out of the key of an object of a manifest.
+func manifestVersion(prefix, key string) (storage.Version, bool) {
+	digits, _, ok := strings.Cut(strings.TrimPrefix(key, prefix), "-")
+	v, err := strconv.ParseInt(digits, 10, 64)
+	return storage.Version(v), ok && len(digits) == 20 && err == nil
 }
 
 // Head lines of an answer.

@@ -21,8 +21,8 @@ const (
 	spareManifests   = 32 // in memory, beside those that are served
 	keepHeads        = 3  // numbers that stay behind the head
 	keepHeadsFor     = 5 * time.Minute
-	keepManifests    = time.Hour // for answers and refreshes that are under way
-	refreshAtOnce    = 4         // tables
+	keepManifests    = 90 * time.Minute // after they were replaced: longer than a refresh token lives
+	refreshAtOnce    = 4                // tables
 	refreshesTimeout = 30 * time.Minute
 )
 
@@ -329,14 +329,15 @@ func (s *Store) tidy(ctx context.Context, ref Ref, head Head) {
 	if err := s.heads.tables[ref.Key()].ledger.Trim(ctx, head.Sequence, keepHeads, s.o.Now().Add(-keepHeadsFor)); err != nil && ctx.Err() == nil {
 		s.o.Logger.WarnContext(ctx, "old heads not removed", slog.String("table", ref.Key()), slog.Any("error", err))
 	}
-	below := head.Version
+	newest, floor := head.Version, head.HideFloor
 	for _, other := range s.sources[ref.Source].refs {
-		below = min(below, s.heads.Known(other.Key()).Version)
+		known := s.heads.Known(other.Key())
+		newest, floor = min(newest, known.Version), min(floor, known.HideFloor)
 	}
 	if err := s.o.State.Delete(ctx, presignedPrefix+ref.Key()); err != nil && ctx.Err() == nil { // URLs of another version
 		s.o.Logger.WarnContext(ctx, "old presigned manifest not removed", slog.String("table", ref.Key()), slog.Any("error", err))
 	}
-	if err := s.manifests.trim(ctx, ref.Source, below, s.o.Now().Add(-keepManifests)); err != nil && ctx.Err() == nil {
+	if err := s.manifests.trim(ctx, ref.Source, newest, floor, s.o.Now().Add(-keepManifests)); err != nil && ctx.Err() == nil {
 		s.o.Logger.WarnContext(ctx, "old manifests not removed", slog.String("table", ref.Key()), slog.Any("error", err))
 	}
 }

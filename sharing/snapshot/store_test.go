@@ -3,12 +3,15 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"io"
+	"iter"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"delenda/events"
+	"delenda/sharing"
 	"delenda/storage"
 	"delenda/storage/bucket"
 	"delenda/storage/bucket/fault"
@@ -378,5 +381,89 @@ func TestOldHeadsAndManifestsAreRemoved(t *testing.T) {
 	}
 	if h := current(t, s); h.Version != 8 {
 		t.Errorf("serves %d", h.Version)
+	}
+}
+
+// dated is a bucket whose objects were made at the test's time.
+type dated struct {
+	storage.Bucket
+	now func() time.Time
+
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (d *dated) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) error {
+	err := d.Bucket.Put(ctx, key, r, o)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.at[key] = d.now()
+	}
+	return err
+}
+
+func (d *dated) List(ctx context.Context, prefix, after string) iter.Seq2[storage.Info, error] {
+	return func(yield func(storage.Info, error) bool) {
+		for info, err := range d.Bucket.List(ctx, prefix, after) {
+			d.mu.Lock()
+			info.ModTime = d.at[info.Key]
+			d.mu.Unlock()
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
+// A manifest may be days old when it is replaced: the refresh tokens that name
+// it are not.
+func TestAManifestStaysUntilItWasReplacedLongAgoOrAnErasureCame(t *testing.T) {
+	t.Parallel()
+	tb := newTable(t, 3)
+	now := time.Now()
+	clock := func() time.Time { return now }
+	state := &dated{Bucket: bucket.NewMemory(), now: clock, at: map[string]time.Time{}}
+	s := newTestStore(t, state, tb.source(), func(o *StoreOptions) { o.Now = clock })
+	refresh := func() string {
+		t.Helper()
+		if err := s.Refresh(t.Context(), "customers"); err != nil {
+			t.Fatal(err)
+		}
+		return current(t, s).Manifest
+	}
+	readable := func(key string) bool {
+		m, err := NewManifests(state, s.o.Keys, 1).Load(t.Context(), key)
+		if err == nil {
+			_, err = s.manifests.Stream(t.Context(), io.Discard, m, StreamOptions{Format: sharing.FormatDelta, Sign: signTest})
+		}
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	first := refresh()
+	now = now.Add(48 * time.Hour)
+	tb.commit(t, "WRITE", log.Action{Add: testAdd(8)})
+	second := refresh()
+	if !readable(first) {
+		t.Error("a manifest is gone as soon as it is replaced")
+	}
+	now = now.Add(keepManifests - time.Minute)
+	tb.commit(t, "WRITE", log.Action{Add: testAdd(9)})
+	third := refresh()
+	if !readable(first) || !readable(second) {
+		t.Error("a manifest is gone before its time")
+	}
+	now = now.Add(time.Minute)
+	tb.commit(t, "WRITE", log.Action{Add: testAdd(10)})
+	fourth := refresh()
+	if readable(first) || !readable(second) || !readable(third) {
+		t.Error("what is kept is not what was replaced lately")
+	}
+	tb.erase(t, 1)
+	fifth := refresh()
+	if readable(second) || readable(third) || readable(fourth) || !readable(fifth) {
+		t.Error("what is below the hide floor is kept")
 	}
 }
